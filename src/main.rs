@@ -1,0 +1,3 @@
+//! The `cocoon` command.
+
+fn main() {}
