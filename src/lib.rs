@@ -1,1 +1,3 @@
 //! The `cocoon` engine.
+
+pub mod host;

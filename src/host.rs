@@ -1,0 +1,13 @@
+//! Everything that touches the host: processes, locks, directories, hypervisors.
+//!
+//! The functions here are plain and blocking: each does one thing to the world and returns a
+//! `Result`. What is to be done, and what an outcome means, is decided elsewhere; nothing here
+//! keeps state between calls.
+//!
+//! | module | what it answers or does |
+//! |---|---|
+//! | [`boot`] | which boot, which machine, which process namespace, what time |
+//! | [`process`] | who is that process, does it live, end it and prove it |
+
+pub mod boot;
+pub mod process;
