@@ -1,0 +1,124 @@
+//! What can be asked of the journal.
+
+use crate::id::LaunchToken;
+use crate::id::{ImageId, VmId};
+use crate::record::{Accelerator, ImageContent, OperationKind, ProcessIdentity, StopMode, VmSpec};
+use crate::step::{Outcome, Step};
+
+/// What was seen of a VM's VMM.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VmmSeen {
+    /// It is proven dead, or was never there.
+    Dead,
+    /// It lives.
+    Alive(ProcessIdentity),
+    /// It cannot be told, for this reason. Never taken for dead.
+    Inconclusive(String),
+}
+
+/// A request to change something. Those of the first group need the VM's ops lock; the engine asks for its guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Take an id and a name for a new VM.
+    Prereserve {
+        /// The id; its ops lock is held.
+        id: VmId,
+        /// The name.
+        name: String,
+        /// The image.
+        image: ImageId,
+        /// `Create` or `Run`.
+        kind: OperationKind,
+        /// Everything that is fixed from now on.
+        spec: Box<VmSpec>,
+    },
+    /// Go on with whatever a dead operation left on this record.
+    TakeOver {
+        /// The VM.
+        id: VmId,
+    },
+    /// Start a VM.
+    Start {
+        /// The VM.
+        id: VmId,
+        /// What was seen of its VMM, under the lock.
+        seen: VmmSeen,
+        /// The mark of the launch.
+        token: LaunchToken,
+        /// How instructions will be run.
+        accelerator: Accelerator,
+    },
+    /// Stop a VM.
+    Stop {
+        /// The VM.
+        id: VmId,
+        /// What was seen of its VMM, under the lock.
+        seen: VmmSeen,
+        /// How.
+        mode: StopMode,
+    },
+    /// Remove a VM.
+    Delete {
+        /// The VM.
+        id: VmId,
+        /// What was seen of its VMM, under the lock.
+        seen: VmmSeen,
+        /// A running VMM is killed first.
+        force: bool,
+        /// The generation that the user spoke of; any other is refused.
+        expect: Option<u64>,
+    },
+    /// What became of a step.
+    Report {
+        /// The VM.
+        id: VmId,
+        /// The step.
+        step: Step,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// A VMM of a committed VM was found alive, under the lock.
+    Adopt {
+        /// The VM.
+        id: VmId,
+        /// The VMM's process.
+        identity: ProcessIdentity,
+    },
+    /// A VMM was proven dead. Needs no lock: fenced by the generation.
+    ObserveExit {
+        /// The VM.
+        id: VmId,
+        /// The generation that was seen running.
+        generation: u64,
+    },
+    /// Take a name for an image whose files are in the store.
+    ImportImage {
+        /// The id.
+        id: ImageId,
+        /// The name.
+        name: String,
+        /// Content digest of the whole.
+        digest: String,
+        /// The files.
+        content: ImageContent,
+    },
+    /// Begin to remove an image, or go on with it.
+    RemoveImage {
+        /// The image.
+        id: ImageId,
+    },
+    /// The files of an image are gone.
+    FinishImageRemoval {
+        /// The image.
+        id: ImageId,
+    },
+    /// A daemon begins.
+    StartSupervising {
+        /// Version of the binary.
+        version: String,
+        /// Until when the one before was last seen alive, microseconds since 1970.
+        previous_alive_until_us: Option<i64>,
+    },
+    /// The daemon ends in good order.
+    StopSupervising,
+}

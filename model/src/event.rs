@@ -1,0 +1,210 @@
+//! Everything that can have happened, one kind each.
+//!
+//! A kind has a number that is written down here once and never given to another, and a version that rises when its
+//! body changes. `body` modules hold one struct a kind; the tables below give each its number, its version, the
+//! release that brought it, who may write it and what it means. `docs/events.md` is made from them.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::id::{ImageId, OperationId, VmId};
+
+pub mod image;
+pub mod supervisor;
+pub mod vm;
+
+/// Who may write events of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrittenBy {
+    /// Whoever holds the subject's lock.
+    LockHolder,
+    /// Whoever saw it; fenced by the generation.
+    Observer,
+    /// The daemon.
+    Supervisor,
+}
+
+impl WrittenBy {
+    /// The words used in the documentation.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LockHolder => "the holder of the lock",
+            Self::Observer => "any observer",
+            Self::Supervisor => "the daemon",
+        }
+    }
+}
+
+/// One line of the table of kinds.
+#[derive(Debug, Clone, Copy)]
+pub struct KindInfo {
+    /// Its number.
+    pub kind: u16,
+    /// Its newest version.
+    pub version: u16,
+    /// Its name.
+    pub name: &'static str,
+    /// The release that brought it.
+    pub since: &'static str,
+    /// Who may write it.
+    pub by: WrittenBy,
+    /// What it says.
+    pub meaning: &'static str,
+}
+
+/// Declares one subject's events: an enum over the body structs, and the table of its kinds.
+macro_rules! events {
+    ($(#[$doc:meta])* $enum:ident in $module:ident {
+        $($kind:literal version $version:literal $name:ident since $since:literal by $by:ident: $meaning:literal;)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $enum {
+            $(#[doc = $meaning] $name($module::$name),)*
+        }
+
+        impl $enum {
+            /// The table of these kinds.
+            pub const KINDS: &'static [KindInfo] = &[$(KindInfo {
+                kind: $kind,
+                version: $version,
+                name: stringify!($name),
+                since: $since,
+                by: WrittenBy::$by,
+                meaning: $meaning,
+            },)*];
+
+            /// The line of this event's kind.
+            #[must_use]
+            pub fn info(&self) -> &'static KindInfo {
+                let kind = match self { $(Self::$name(_) => $kind,)* };
+                // Every arm above is a line of KINDS.
+                Self::KINDS.iter().find(|info| info.kind == kind).unwrap_or(&Self::KINDS[0])
+            }
+
+            /// Writes the body without its kind.
+            ///
+            /// # Errors
+            /// Those of the serializer.
+            pub fn serialize_body<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $(Self::$name(body) => body.serialize(serializer),)* }
+            }
+
+            /// Reads a body of a given kind and version; `None` if this subject has no such kind or version.
+            ///
+            /// # Errors
+            /// Those of the deserializer.
+            pub fn deserialize_body<'de, D: Deserializer<'de>>(
+                kind: u16,
+                version: u16,
+                deserializer: D,
+            ) -> Result<Option<Self>, D::Error> {
+                match (kind, version) {
+                    $(($kind, $version) => <$module::$name>::deserialize(deserializer).map(|body| Some(Self::$name(body))),)*
+                    _ => Ok(None),
+                }
+            }
+        }
+
+        $(impl From<$module::$name> for $enum {
+            fn from(body: $module::$name) -> Self { Self::$name(body) }
+        })*
+    };
+}
+
+events! {
+    /// What happened to a VM.
+    VmEvent in vm {
+        100 version 1 Prereserved since "0.1.0" by LockHolder: "An id and a name were taken; the record is `creating`.";
+        101 version 1 StoragePrepared since "0.1.0" by LockHolder: "Its directories and disks are made.";
+        102 version 1 Committed since "0.1.0" by LockHolder: "It is complete: `created`.";
+        110 version 1 LaunchBegan since "0.1.0" by LockHolder: "A VMM may be spawned from now on.";
+        111 version 1 Launched since "0.1.0" by LockHolder: "The VMM was spawned; this is its process.";
+        112 version 1 Running since "0.1.0" by LockHolder: "The VMM reported that the guest runs: `running`.";
+        113 version 1 LaunchFailed since "0.1.0" by LockHolder: "The launch failed and its VMM is proven dead: `error`.";
+        120 version 1 StopBegan since "0.1.0" by LockHolder: "The VMM is being stopped.";
+        121 version 1 Stopped since "0.1.0" by LockHolder: "The VMM is proven dead, as was asked: `stopped`.";
+        122 version 1 StopFailed since "0.1.0" by LockHolder: "The VMM could not be ended or proven dead: `error`.";
+        130 version 1 ExitObserved since "0.1.0" by Observer: "The VMM is proven dead and nobody had asked for it: `stopped`.";
+        140 version 1 Tombstoned since "0.1.0" by LockHolder: "It is to be removed; nothing was touched yet.";
+        141 version 1 TombstoneRolledBack since "0.1.0" by LockHolder: "The removal was given up before anything was touched.";
+        142 version 1 DeleteBegan since "0.1.0" by LockHolder: "Its VMM is proven dead; files go from now on.";
+        143 version 1 DeleteStepDone since "0.1.0" by LockHolder: "One step of the removal is done.";
+        144 version 1 Deleted since "0.1.0" by LockHolder: "The record is gone and the name is free.";
+        150 version 1 StepFailed since "0.1.0" by LockHolder: "A step failed, for this reason; what is owed stays owed.";
+        160 version 1 ReclaimBegan since "0.1.0" by LockHolder: "The owner of a `creating` record is dead: its lock was free.";
+        161 version 1 OperationTakenOver since "0.1.0" by LockHolder: "The owner of an operation is dead; the writer goes on with it.";
+        162 version 1 OperationAbandoned since "0.1.0" by LockHolder: "The owner of an operation is dead and nothing of it is left to do.";
+    }
+}
+
+events! {
+    /// What happened to an image.
+    ImageEvent in image {
+        200 version 1 Imported since "0.1.0" by LockHolder: "Its files are in the store, durable; it can be used.";
+        201 version 1 RemoveBegan since "0.1.0" by LockHolder: "No VM uses it; from now on none can, and its files go.";
+        202 version 1 Removed since "0.1.0" by LockHolder: "The record is gone and the name is free.";
+    }
+}
+
+events! {
+    /// What happened to the daemon.
+    SupervisorEvent in supervisor {
+        300 version 1 Started since "0.1.0" by Supervisor: "A daemon began to supervise; says until when the one before lived.";
+        301 version 1 Stopped since "0.1.0" by Supervisor: "The daemon stopped in good order.";
+    }
+}
+
+/// An event with its subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Of a VM.
+    Vm(VmId, VmEvent),
+    /// Of an image.
+    Image(ImageId, ImageEvent),
+    /// Of the daemon.
+    Supervisor(SupervisorEvent),
+}
+
+impl Event {
+    /// The line of this event's kind.
+    #[must_use]
+    pub fn info(&self) -> &'static KindInfo {
+        match self {
+            Self::Vm(_, event) => event.info(),
+            Self::Image(_, event) => event.info(),
+            Self::Supervisor(event) => event.info(),
+        }
+    }
+
+    /// All kinds of all subjects.
+    pub fn kinds() -> impl Iterator<Item = &'static KindInfo> {
+        VmEvent::KINDS.iter().chain(ImageEvent::KINDS).chain(SupervisorEvent::KINDS)
+    }
+}
+
+/// What the journal knows of an event beside its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamp {
+    /// Its number in the journal, from 1.
+    pub seq: u64,
+    /// Wall clock when it was written, microseconds since 1970.
+    pub at_us: i64,
+    /// The operation that wrote it.
+    pub operation: OperationId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_and_names_are_unique() {
+        let numbers: BTreeSet<u16> = Event::kinds().map(|info| info.kind).collect();
+        let names: BTreeSet<&str> = VmEvent::KINDS.iter().map(|info| info.name).collect();
+        assert_eq!(numbers.len(), Event::kinds().count());
+        assert_eq!(names.len(), VmEvent::KINDS.len());
+        assert!(numbers.iter().all(|&kind| kind < 60_000), "60000 and above belong to the journal");
+    }
+}

@@ -1,0 +1,216 @@
+//! What must always hold, numbered, each in one sentence and with the evidence that it is judged by.
+//!
+//! Two judges use the list: [`check_record`] looks at one folded record, and [`Judge`] reads a journal from its first
+//! event to its last and says which record first broke what. Invariants about the world (files, processes) are judged
+//! by the checker and by the crash tests.
+
+use std::collections::BTreeMap;
+
+use crate::apply::{ApplyError, IllegalEvent};
+use crate::event::{Event, Stamp, VmEvent};
+use crate::id::VmId;
+use crate::record::{LaunchPhase, RemovalPhase, VmCore, VmState};
+use crate::state::State;
+use crate::view::View;
+
+/// What an invariant is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// The journal alone.
+    Journal,
+    /// The journal and the world.
+    World,
+}
+
+/// One invariant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Invariant {
+    /// Its number.
+    pub id: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub sentence: &'static str,
+    /// What it is judged by.
+    pub evidence: Evidence,
+}
+
+/// The list. Numbers are never reused.
+pub const INVARIANTS: &[Invariant] = &[
+    Invariant {
+        id: "V1",
+        name: "lock proof",
+        sentence: "A `creating` record is tombstoned only under its ops lock: by its own operation while that lives, by others only after.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V2",
+        name: "no age",
+        sentence: "A `creating` record whose lock is free and whose VMM is proven dead is reclaimable at once, by daemon, gc and verb through one body.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V3",
+        name: "roll forward",
+        sentence: "A removal that is `deleting` is never rolled back, and one that is `leased` touched no file.",
+        evidence: Evidence::Journal,
+    },
+    Invariant {
+        id: "V4",
+        name: "names",
+        sentence: "There is one record a name; a name is free exactly when its record is gone; a pending record holds its name.",
+        evidence: Evidence::Journal,
+    },
+    Invariant {
+        id: "V5",
+        name: "no forgotten VMM",
+        sentence: "No record and no directory goes while its VMM may live; an inconclusive probe is never an exit.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V6",
+        name: "replay",
+        sentence: "Two folds of a prefix are equal, a checkpoint with its tail equals the whole, and an event applied twice is illegal or skipped.",
+        evidence: Evidence::Journal,
+    },
+    Invariant {
+        id: "V7",
+        name: "nothing leaks",
+        sentence: "Once faults stop and probes are conclusive, every directory, process and lock file has an owner; before that, every leftover is named by a debt with its reason.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V9",
+        name: "finished by replay",
+        sentence: "From every reachable state, once everyone is dead and faults stop, at most two passes of recovery leave nothing half done.",
+        evidence: Evidence::World,
+    },
+];
+
+/// A broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Its number.
+    pub invariant: &'static str,
+    /// The event at which it was first seen broken.
+    pub seq: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What is wrong with a folded record; empty if nothing.
+#[must_use]
+pub fn check_record(core: &VmCore) -> Vec<(&'static str, &'static str)> {
+    let mut wrong = Vec::new();
+    let mut claim = |holds: bool, invariant, what| {
+        if !holds {
+            wrong.push((invariant, what));
+        }
+    };
+    let creating = core.state == VmState::Creating;
+    let up = core.launch.is_some_and(|launch| launch.phase == LaunchPhase::Up);
+    let in_flight = core.launch.is_some() && !up;
+    let deleting =
+        core.tombstone.as_ref().is_some_and(|tombstone| tombstone.phase == RemovalPhase::Deleting);
+    claim(!creating || core.operation.is_some(), "V1", "a placeholder without an operation");
+    claim(creating == (core.generation == 0), "V6", "the generation does not tell a placeholder");
+    claim(!creating || core.launch.is_none(), "V5", "a placeholder with a VMM");
+    claim(
+        core.tombstone.is_none() || core.operation.is_some(),
+        "V3",
+        "a removal without an operation",
+    );
+    claim(!in_flight || core.operation.is_some(), "V5", "a launch without an operation");
+    claim(core.state != VmState::Running || up, "V5", "running without a VMM");
+    claim(
+        core.state != VmState::Running || core.interval_open,
+        "V6",
+        "running, and no time counted",
+    );
+    claim(!deleting || core.launch.is_none(), "V5", "files go while a VMM may live");
+    claim(core.state != VmState::Stopped || !up, "V5", "stopped while a VMM may live");
+    wrong
+}
+
+/// Reads a journal event by event and collects what is broken.
+#[derive(Debug, Default)]
+pub struct Judge {
+    state: State,
+    names: BTreeMap<String, VmId>,
+    held: BTreeMap<VmId, String>,
+    violations: Vec<Violation>,
+}
+
+impl Judge {
+    /// The folded state so far.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What was found so far, in order.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Passes over an event of the journal itself.
+    pub fn skip(&mut self, seq: u64) {
+        if let Err(illegal) = self.state.skip(seq) {
+            self.note(seq, &illegal);
+        }
+    }
+
+    /// Judges the next event.
+    pub fn next(&mut self, stamp: &Stamp, event: &Event) {
+        let before = self.generation(event);
+        match self.state.apply(stamp, event) {
+            Ok(()) => {}
+            Err(ApplyError::Illegal(illegal)) => return self.note(stamp.seq, &illegal),
+            // A state in memory can always be read.
+            Err(ApplyError::Unreadable(_)) => return,
+        }
+        if let Event::Vm(id, event) = event {
+            self.judge_name(stamp.seq, *id, event);
+            self.judge_record(stamp.seq, *id, before);
+        }
+    }
+
+    fn generation(&self, event: &Event) -> u64 {
+        let Event::Vm(id, _) = event else { return 0 };
+        self.state.vm(*id).ok().flatten().map_or(0, |record| record.core.generation)
+    }
+
+    fn note(&mut self, seq: u64, illegal: &IllegalEvent) {
+        self.violations.push(Violation { invariant: "V6", seq, what: illegal.to_string() });
+    }
+
+    fn judge_name(&mut self, seq: u64, id: VmId, event: &VmEvent) {
+        if let VmEvent::Prereserved(body) = event {
+            self.held.insert(id, body.name.clone());
+            if let Some(holder) = self.names.insert(body.name.clone(), id) {
+                let what = format!("VM {id} took the name \"{}\" of VM {holder}", body.name);
+                self.violations.push(Violation { invariant: "V4", seq, what });
+            }
+        }
+        if let VmEvent::Deleted(_) = event
+            && let Some(name) = self.held.remove(&id)
+            && self.names.get(&name) == Some(&id)
+        {
+            self.names.remove(&name);
+        }
+    }
+
+    fn judge_record(&mut self, seq: u64, id: VmId, before: u64) {
+        let Ok(Some(record)) = self.state.vm(id) else { return };
+        let after = record.core.generation;
+        if after != before && after != before + 1 {
+            let what = format!("VM {id} went from generation {before} to {after}");
+            self.violations.push(Violation { invariant: "V6", seq, what });
+        }
+        for (invariant, what) in check_record(&record.core) {
+            let what = format!("VM {id}: {what}");
+            self.violations.push(Violation { invariant, seq, what });
+        }
+    }
+}

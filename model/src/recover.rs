@@ -1,0 +1,80 @@
+//! Recovery plans: what to do about records whose world may have moved on.
+//!
+//! A plan is made from records and from what was seen; it does nothing. Whoever carries it out takes the lock and looks
+//! again: the plan only says where looking is worth it. What cannot be told yet changes nothing and names its reason.
+
+use crate::command::VmmSeen;
+use crate::id::VmId;
+use crate::record::{ProcessIdentity, VmCore, VmState};
+
+/// What was seen of an ops lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockSeen {
+    /// Nobody holds it: the operation on the record, if there is one, is dead.
+    Free,
+    /// Somebody holds it.
+    Held,
+}
+
+/// What was seen of a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its ops lock.
+    pub lock: LockSeen,
+    /// Its VMM.
+    pub vmm: VmmSeen,
+}
+
+/// What to do about one VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing is owed.
+    Leave,
+    /// It runs; tell when this process ends.
+    Watch(ProcessIdentity),
+    /// Its owner is dead: take the lock, take over, and do what is owed.
+    TakeOver,
+    /// Its VMM is dead and nobody recorded it.
+    RecordExit,
+    /// Its VMM lives and the record says otherwise.
+    Adopt(ProcessIdentity),
+    /// Somebody works on it; look again later.
+    Busy,
+    /// It cannot be told yet, for this reason; look again later.
+    CannotTell(String),
+}
+
+/// What to do about one VM, by its record and what was seen.
+#[must_use]
+pub fn plan_vm(core: &VmCore, seen: &Seen) -> Action {
+    if core.operation.is_some() {
+        return match seen.lock {
+            LockSeen::Free => Action::TakeOver,
+            LockSeen::Held => Action::Busy,
+        };
+    }
+    let open = core.state == VmState::Running || core.interval_open;
+    match (&seen.vmm, core.state) {
+        (VmmSeen::Alive(identity), VmState::Running) => Action::Watch(*identity),
+        (VmmSeen::Alive(_), _) if seen.lock == LockSeen::Held => Action::Busy,
+        (VmmSeen::Alive(identity), _) => Action::Adopt(*identity),
+        (VmmSeen::Dead, _) if open => Action::RecordExit,
+        (VmmSeen::Inconclusive(reason), _) if open => Action::CannotTell(reason.clone()),
+        (VmmSeen::Dead | VmmSeen::Inconclusive(_), _) => Action::Leave,
+    }
+}
+
+/// What to do about all of them, in order of their ids; those of which nothing is owed are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// One action a VM.
+    pub actions: Vec<(VmId, Action)>,
+}
+
+/// Makes a plan.
+pub fn recover<'a>(seen: impl IntoIterator<Item = (&'a VmCore, Seen)>) -> Plan {
+    let actions = seen.into_iter().map(|(core, seen)| (core.id, plan_vm(core, &seen)));
+    let mut actions: Vec<_> = actions.filter(|(_, action)| *action != Action::Leave).collect();
+    actions.sort_by_key(|(id, _)| *id);
+    Plan { actions }
+}

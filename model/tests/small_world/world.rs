@@ -1,0 +1,418 @@
+//! The small world of the tests beside it.
+
+use std::fmt::Write as _;
+
+use cocoon_model::command::{Command, VmmSeen};
+use cocoon_model::decide::{Decision, decide};
+use cocoon_model::event::{Event, Stamp};
+use cocoon_model::id::{Id, LaunchToken, OperationId, VmId};
+use cocoon_model::invariant::Judge;
+use cocoon_model::record::{
+    Accelerator, BackendKind, Blob, Boot, DeleteStep, ImageContent, ImageType, OperationKind,
+    ProcessIdentity, StopMode, VmConfig, VmCore, VmSpec, VmState,
+};
+use cocoon_model::recover::{Action, LockSeen, Seen, recover};
+use cocoon_model::step::{Outcome, Step, next_step};
+use cocoon_model::view::View;
+
+/// What an actor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Create,
+    Run,
+    Start,
+    Stop {
+        kill: bool,
+    },
+    Delete {
+        force: bool,
+    },
+    Reconcile,
+    Observe,
+    VmmDies,
+    /// Probes become inconclusive.
+    Blind {
+        on: bool,
+    },
+    /// Making and removing files fails.
+    Faulty {
+        on: bool,
+    },
+    /// VMMs do not come up.
+    Stubborn {
+        on: bool,
+    },
+}
+
+/// One actor's life: what it does, to what, and at which boundary it is killed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Act {
+    pub(crate) verb: Verb,
+    pub(crate) slot: u8,
+    pub(crate) dies_at: Option<u32>,
+}
+
+/// The actor was killed.
+struct Killed;
+
+type Alive<T> = Result<T, Killed>;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// The id in use for this slot; a new one for each birth.
+    id: Option<VmId>,
+    vmm: Option<ProcessIdentity>,
+    directories: bool,
+    locked: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    judge: Judge,
+    places: [Place; 3],
+    births: u8,
+    operations: u128,
+    pids: u32,
+    seq: u64,
+    blind: bool,
+    faulty: bool,
+    stubborn: bool,
+    trace: String,
+    image: Option<Id>,
+}
+
+/// One actor at work.
+struct Actor {
+    operation: OperationId,
+    boundaries_left: Option<u32>,
+}
+
+impl Actor {
+    fn boundary(&mut self) -> Alive<()> {
+        match self.boundaries_left.as_mut() {
+            Some(0) => Err(Killed),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn spec(name: &str) -> VmSpec {
+    VmSpec {
+        backend: BackendKind::Qemu,
+        config: VmConfig {
+            cpu: 1,
+            memory: 1 << 28,
+            storage: 1 << 30,
+            queue_size: 0,
+            disk_queue_size: 0,
+            image: "guest".to_owned(),
+            image_digest: String::new(),
+            image_type: ImageType::Cloudimg,
+            no_direct_io: false,
+        },
+        boot: Boot::Disk,
+        disks: Vec::new(),
+        nics: Vec::new(),
+        run_dir: format!("/run/{name}"),
+        log_dir: format!("/log/{name}"),
+    }
+}
+
+impl World {
+    fn actor(&mut self, dies_at: Option<u32>) -> Actor {
+        self.operations += 1;
+        Actor { operation: OperationId(self.operations), boundaries_left: dies_at }
+    }
+
+    fn submit(&mut self, actor: &mut Actor, command: &Command) -> Alive<Decision> {
+        actor.boundary()?;
+        let decision = decide(self.judge.state(), actor.operation, command).expect("in memory");
+        if let Decision::Accepted(events) = &decision {
+            for event in events {
+                self.append(actor.operation, event);
+            }
+        }
+        actor.boundary()?;
+        Ok(decision)
+    }
+
+    fn append(&mut self, operation: OperationId, event: &Event) {
+        self.seq += 1;
+        let stamp = Stamp { seq: self.seq, at_us: 0, operation };
+        writeln!(self.trace, "{} op{} {:?}", self.seq, operation.0, event).expect("a string");
+        let before = self.judge.violations().len();
+        self.judge.next(&stamp, event);
+        assert_eq!(
+            self.judge.violations().len(),
+            before,
+            "{:?}\n{}",
+            self.judge.violations(),
+            self.trace
+        );
+    }
+
+    pub(crate) fn act(&mut self, act: &Act) {
+        let slot = usize::from(act.slot);
+        match act.verb {
+            Verb::VmmDies => self.places[slot].vmm = None,
+            Verb::Blind { on } => self.blind = on,
+            Verb::Faulty { on } => self.faulty = on,
+            Verb::Stubborn { on } => self.stubborn = on,
+            _ => {
+                let mut actor = self.actor(act.dies_at);
+                // The lock dies with its holder, so a killed actor needs no cleaning up.
+                let _killed = self.verb(&mut actor, act.verb, slot);
+            }
+        }
+    }
+
+    fn verb(&mut self, actor: &mut Actor, verb: Verb, slot: usize) -> Alive<()> {
+        if matches!(verb, Verb::Create | Verb::Run) {
+            return self.birth(actor, verb, slot);
+        }
+        let Some(id) = self.places[slot].id else { return Ok(()) };
+        if verb == Verb::Observe {
+            return self.observe(actor, id);
+        }
+        if self.places[slot].locked {
+            return Ok(());
+        }
+        let creating = self.core(id).is_some_and(|core| core.state == VmState::Creating);
+        if verb == Verb::Reconcile && !creating {
+            return Ok(());
+        }
+        self.take_over(actor, id)?;
+        let command = match verb {
+            Verb::Start => Command::Start {
+                id,
+                seen: self.seen(id),
+                token: LaunchToken(self.seq),
+                accelerator: Accelerator::Tcg,
+            },
+            Verb::Stop { kill } => {
+                let mode = if kill { StopMode::Kill } else { StopMode::Graceful { timeout_ms: 1 } };
+                Command::Stop { id, seen: self.seen(id), mode }
+            }
+            Verb::Delete { force } => {
+                Command::Delete { id, seen: self.seen(id), force, expect: None }
+            }
+            _ => return Ok(()),
+        };
+        self.submit(actor, &command)?;
+        self.drive(actor, id)
+    }
+
+    fn birth(&mut self, actor: &mut Actor, verb: Verb, slot: usize) -> Alive<()> {
+        let image = self.image();
+        self.births = self.births.checked_add(1).expect("few births");
+        let id = Id::from_slot(self.births);
+        let name = format!("vm{slot}");
+        let kind = if verb == Verb::Run { OperationKind::Run } else { OperationKind::Create };
+        let spec = Box::new(spec(&name));
+        let command = Command::Prereserve { id, name, image, kind, spec };
+        actor.boundary()?;
+        let free = self.places[slot].id.is_none_or(|id| self.core(id).is_none());
+        if free {
+            // Only what the journal will name may be left behind by this place.
+            assert!(!self.places[slot].directories && self.places[slot].vmm.is_none());
+            self.places[slot].id = Some(id);
+        }
+        self.submit(actor, &command)?;
+        self.drive(actor, id)
+    }
+
+    fn image(&mut self) -> Id {
+        if let Some(image) = self.image {
+            return image;
+        }
+        let id = Id::from_slot(255);
+        let content = ImageContent::Disk {
+            disk: Blob { hash: "0".repeat(64), size: 1 },
+            format: cocoon_model::record::DiskFormat::Raw,
+            virtual_size: 1,
+        };
+        let command =
+            Command::ImportImage { id, name: "guest".into(), digest: "d".into(), content };
+        let mut actor = self.actor(None);
+        assert!(matches!(self.submit(&mut actor, &command), Ok(Decision::Accepted(_))));
+        self.image = Some(id);
+        id
+    }
+
+    fn observe(&mut self, actor: &mut Actor, id: VmId) -> Alive<()> {
+        let Some(core) = self.core(id) else { return Ok(()) };
+        if self.seen(id) == VmmSeen::Dead {
+            self.submit(actor, &Command::ObserveExit { id, generation: core.generation })?;
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, actor: &mut Actor, id: VmId) -> Alive<()> {
+        self.submit(actor, &Command::TakeOver { id })?;
+        self.drive(actor, id)
+    }
+
+    /// The loop that the engine runs.
+    fn drive(&mut self, actor: &mut Actor, id: VmId) -> Alive<()> {
+        for _ in 0..16 {
+            let Some(core) = self.core(id) else { return Ok(()) };
+            if core.operation.map(|operation| operation.id) != Some(actor.operation) {
+                return Ok(());
+            }
+            let Some(step) = next_step(&core) else { return Ok(()) };
+            actor.boundary()?;
+            let outcome = self.perform(id, step);
+            actor.boundary()?;
+            let stays_owed = matches!(outcome, Outcome::Unproven(_))
+                || matches!((step, &outcome), (Step::Remove(_), Outcome::Failed(_)));
+            self.submit(actor, &Command::Report { id, step, outcome })?;
+            if stays_owed {
+                return Ok(());
+            }
+        }
+        panic!("the steps of VM {id} do not end\n{}", self.trace);
+    }
+
+    fn perform(&mut self, id: VmId, step: Step) -> Outcome {
+        let (blind, faulty, stubborn) = (self.blind, self.faulty, self.stubborn);
+        self.pids += 1;
+        let identity =
+            ProcessIdentity { pid: self.pids, start_time: 1, boot_id: 1, pid_namespace: 1 };
+        let place = self.place(id);
+        match step {
+            Step::PrepareStorage => {
+                place.directories = true;
+                if faulty { Outcome::Failed("no space".into()) } else { Outcome::Done }
+            }
+            Step::ChooseLaunch => Outcome::Chosen(LaunchToken(7), Accelerator::Tcg),
+            Step::SpawnVmm => {
+                assert!(place.vmm.is_none(), "a second VMM");
+                place.vmm = Some(identity);
+                Outcome::Spawned(identity)
+            }
+            Step::AwaitVmm | Step::SettleLaunch => match place.vmm {
+                Some(_) if blind => Outcome::Unproven("cannot look".into()),
+                Some(identity) if !stubborn => Outcome::Up(identity),
+                _ => {
+                    place.vmm = None;
+                    Outcome::Failed("it did not come up".into())
+                }
+            },
+            Step::StopVmm(_) | Step::ProveVmmDead { kill: true } => {
+                if blind {
+                    return Outcome::Unproven("cannot look".into());
+                }
+                place.vmm = None;
+                Outcome::Done
+            }
+            Step::ProveVmmDead { kill: false } => match place.vmm {
+                _ if blind => Outcome::Unproven("cannot look".into()),
+                Some(_) => Outcome::Failed("it lives".into()),
+                None => Outcome::Done,
+            },
+            Step::Remove(_) if faulty => Outcome::Failed("busy".into()),
+            Step::Remove(DeleteStep::RunDirectory) => {
+                assert!(place.vmm.is_none(), "files go while a VMM lives");
+                place.directories = false;
+                Outcome::Done
+            }
+            Step::Remove(_) => Outcome::Done,
+        }
+    }
+
+    fn place(&mut self, id: VmId) -> &mut Place {
+        self.places.iter_mut().find(|place| place.id == Some(id)).expect("a known VM")
+    }
+
+    fn core(&self, id: VmId) -> Option<VmCore> {
+        self.judge.state().vm(id).expect("in memory").map(|record| record.core.clone())
+    }
+
+    fn seen(&self, id: VmId) -> VmmSeen {
+        let place = self.places.iter().find(|place| place.id == Some(id));
+        match place.and_then(|place| place.vmm) {
+            _ if self.blind => VmmSeen::Inconclusive("cannot look".into()),
+            Some(identity) => VmmSeen::Alive(identity),
+            None => VmmSeen::Dead,
+        }
+    }
+
+    pub(crate) fn hold_lock(&mut self, slot: usize) {
+        self.places[slot].locked = true;
+    }
+
+    pub(crate) fn faults_stop(&mut self) {
+        (self.blind, self.faulty, self.stubborn) = (false, false, false);
+    }
+
+    /// Passes of recovery until one has nothing to do; how many did something.
+    pub(crate) fn recover_until_still(&mut self) -> usize {
+        for passes in 0..8 {
+            let cores: Vec<VmCore> = self
+                .judge
+                .state()
+                .vms()
+                .expect("in memory")
+                .iter()
+                .map(|record| record.core.clone())
+                .collect();
+            let seen = cores
+                .iter()
+                .map(|core| (core, Seen { lock: LockSeen::Free, vmm: self.seen(core.id) }));
+            let actions = recover(seen).actions;
+            let work =
+                actions.into_iter().filter(|(_, action)| !matches!(action, Action::Watch(_)));
+            let work: Vec<_> = work.collect();
+            if work.is_empty() {
+                return passes;
+            }
+            for (id, action) in work {
+                let mut actor = self.actor(None);
+                let done = match action {
+                    Action::TakeOver => self.take_over(&mut actor, id),
+                    Action::RecordExit => self.observe(&mut actor, id),
+                    Action::Adopt(identity) => {
+                        self.submit(&mut actor, &Command::Adopt { id, identity }).map(|_| ())
+                    }
+                    other => panic!("nothing to wait for, and yet {other:?}\n{}", self.trace),
+                };
+                assert!(done.is_ok(), "nobody kills a recovery here");
+            }
+        }
+        panic!("recovery does not come to rest\n{}", self.trace);
+    }
+
+    pub(crate) fn assert_nothing_half_done(&self) {
+        for place in &self.places {
+            let core = place.id.and_then(|id| self.core(id));
+            let running = core.as_ref().is_some_and(|core| core.state == VmState::Running);
+            assert_eq!(place.vmm.is_some(), running, "{core:?}\n{}", self.trace);
+            assert_eq!(place.directories, core.is_some(), "{core:?}\n{}", self.trace);
+            if let Some(core) = core {
+                assert!(core.operation.is_none() && core.tombstone.is_none(), "{}", self.trace);
+                assert_ne!(core.state, VmState::Creating, "{}", self.trace);
+            }
+        }
+    }
+
+    pub(crate) fn assert_judged(&self) {
+        assert!(
+            self.judge.violations().is_empty(),
+            "{:?}\n{}",
+            self.judge.violations(),
+            self.trace
+        );
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.judge.state().vms().expect("in memory").len()
+    }
+
+    pub(crate) fn trace(&self) -> String {
+        self.trace.clone()
+    }
+}
