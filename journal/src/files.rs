@@ -1,0 +1,112 @@
+//! The few file operations that every derived file of the journal shares: publish whole or not at
+//! all, sync a directory, try a lock without waiting.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The end of the name of a file that is still being written; whatever bears it after a crash is
+/// nobody's.
+pub(crate) const WRITING: &str = "writing";
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Makes a file's own directory durable, so that a rename or a removal in it survives a power cut.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// The name under which `path` is written before it is published.
+pub(crate) fn writing_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(WRITING);
+    PathBuf::from(name)
+}
+
+/// Writes a small file so that a reader sees all of it or none of it, whenever the machine stops.
+pub(crate) fn publish(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let writing = writing_path(path);
+    let mut file = create(&writing)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&writing, path)?;
+    sync_parent(path)
+}
+
+/// Opens an empty file of mode 0600 for writing, whatever a dead writer left under the name.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Makes a directory that only the owner may enter, and its name durable; one that is there already
+/// is left alone.
+pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => sync_parent(dir),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a lock file if nobody holds it, and never waits. The lock dies with the returned file, or
+/// with the process.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if names(path, &file)? {
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Says whether `path` still names the file that was opened: a lock on a removed file guards
+/// nothing.
+fn names(path: &Path, file: &File) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok(named.dev() == held.dev() && named.ino() == held.ino()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a file; that it is gone already is as good.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a fresh directory under the journal's `quarantine/`, named after `name` and never one that
+/// is there already.
+pub(crate) fn quarantine_dir(journal_dir: &Path, name: &str) -> io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let parent = journal_dir.join("quarantine");
+    create_dir(&parent)?;
+    for n in 0u32.. {
+        let dir = parent.join(format!("{name}.{n}"));
+        match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.and_then(|()| sync_dir(&parent)).map(|()| dir),
+        }
+    }
+    Err(io::Error::other("every name is taken"))
+}
