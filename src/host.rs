@@ -7,7 +7,12 @@
 //! | module | what it answers or does |
 //! |---|---|
 //! | [`boot`] | which boot, which machine, which process namespace, what time |
+//! | [`lock`] | who may work on a VM; does its VMM live |
 //! | [`process`] | who is that process, does it live, end it and prove it |
 
 pub mod boot;
+pub mod lock;
 pub mod process;
+
+#[cfg(test)]
+mod test_support;

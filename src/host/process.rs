@@ -130,6 +130,13 @@ pub fn liveness(identity: &ProcessIdentity) -> Liveness {
     }
 }
 
+/// Whether a recorded process is alive but stopped (SIGSTOP, a debugger). For messages only.
+pub fn is_stopped(identity: &ProcessIdentity) -> bool {
+    let stat = ProcessTable::host().and_then(|table| table.stat(identity.pid));
+    let stopped = |stat: Stat| stat.start_time == identity.start_time && stat.is_stopped();
+    liveness(identity) == Liveness::Alive && stat.is_ok_and(|stat| stat.is_some_and(stopped))
+}
+
 const HOST_PROC: &str = "/proc";
 
 /// A view of one proc file system, with the boot and the namespace that it belongs to.

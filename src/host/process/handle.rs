@@ -104,7 +104,7 @@ pub enum TerminateError {
     Process(#[from] ProcessError),
     /// It outlived SIGKILL for as long as we waited.
     #[error(
-        "process {pid} is still there {waited:?} after SIGKILL; it is stuck in the kernel, try again later"
+        "process {pid} still exists {waited:?} after SIGKILL; the kernel holds it, try again later"
     )]
     Survived {
         /// Whom it was about.

@@ -37,6 +37,11 @@ impl Stat {
         }
     }
 
+    /// Whether it was stopped by a signal or a debugger.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
     pub(super) fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
     }

@@ -2,6 +2,7 @@
 //! provoked.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -66,7 +67,10 @@ fn a_stopped_process_is_alive_and_a_zombie_is_dead() {
     let mut child = sleeper();
     let identity = identity_of(&child);
     let handle = ProcessHandle::open(&identity).unwrap().unwrap();
+    assert!(!is_stopped(&identity));
     handle.signal(Signal::STOP).unwrap();
+    waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::STOPPED).unwrap();
+    assert!(is_stopped(&identity));
     assert_eq!(liveness(&identity), Liveness::Alive);
     child.0.kill().unwrap();
     await_zombie(&child);
