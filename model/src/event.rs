@@ -4,7 +4,8 @@
 //! body changes. `body` modules hold one struct a kind; the tables below give each its number, its version, the
 //! release that brought it, who may write it and what it means. `docs/events.md` is made from them.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::id::{ImageId, OperationId, VmId};
 
@@ -33,6 +34,30 @@ impl WrittenBy {
             Self::Supervisor => "the daemon",
         }
     }
+}
+
+/// Turns one body into bytes, whatever its type.
+pub trait BodyWriter {
+    /// What is written.
+    type Written;
+    /// What can go wrong.
+    type Error;
+    /// Writes a body.
+    ///
+    /// # Errors
+    /// Those of the format.
+    fn write<T: Serialize>(self, body: &T) -> Result<Self::Written, Self::Error>;
+}
+
+/// Turns bytes into one body of the type that is asked for.
+pub trait BodyReader {
+    /// What can go wrong.
+    type Error;
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// Those of the format.
+    fn read<T: DeserializeOwned>(self) -> Result<T, Self::Error>;
 }
 
 /// One line of the table of kinds.
@@ -82,25 +107,25 @@ macro_rules! events {
                 Self::KINDS.iter().find(|info| info.kind == kind).unwrap_or(&Self::KINDS[0])
             }
 
-            /// Writes the body without its kind.
+            /// Writes the body, without its kind.
             ///
             /// # Errors
-            /// Those of the serializer.
-            pub fn serialize_body<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                match self { $(Self::$name(body) => body.serialize(serializer),)* }
+            /// Those of the writer.
+            pub fn write_body<W: BodyWriter>(&self, writer: W) -> Result<W::Written, W::Error> {
+                match self { $(Self::$name(body) => writer.write(body),)* }
             }
 
             /// Reads a body of a given kind and version; `None` if this subject has no such kind or version.
             ///
             /// # Errors
-            /// Those of the deserializer.
-            pub fn deserialize_body<'de, D: Deserializer<'de>>(
+            /// Those of the reader.
+            pub fn read_body<R: BodyReader>(
                 kind: u16,
                 version: u16,
-                deserializer: D,
-            ) -> Result<Option<Self>, D::Error> {
+                reader: R,
+            ) -> Result<Option<Self>, R::Error> {
                 match (kind, version) {
-                    $(($kind, $version) => <$module::$name>::deserialize(deserializer).map(|body| Some(Self::$name(body))),)*
+                    $(($kind, $version) => reader.read::<$module::$name>().map(|body| Some(Self::$name(body))),)*
                     _ => Ok(None),
                 }
             }
