@@ -9,10 +9,16 @@
 //! | [`boot`] | which boot, which machine, which process namespace, what time |
 //! | [`lock`] | who may work on a VM; does its VMM live |
 //! | [`process`] | who is that process, does it live, end it and prove it |
+//! | [`qemu`] | the hypervisor QEMU, over QMP |
+//! | [`serial`] | the guest's console: its log, its cap, a word that it writes |
+//! | [`vmm`] | what all hypervisors have in common: launch, readiness, states, exits |
 
 pub mod boot;
 pub mod lock;
 pub mod process;
+pub mod qemu;
+pub mod serial;
+pub mod vmm;
 
 #[cfg(test)]
 mod test_support;
