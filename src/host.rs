@@ -11,6 +11,7 @@
 //! | [`process`] | who is that process, does it live, end it and prove it |
 //! | [`qemu`] | the hypervisor QEMU, over QMP |
 //! | [`serial`] | the guest's console: its log, its cap, a word that it writes |
+//! | [`spawn`] | start a VMM that outlives us, run a helper that does not |
 //! | [`vmm`] | what all hypervisors have in common: launch, readiness, states, exits |
 
 pub mod boot;
@@ -18,6 +19,7 @@ pub mod lock;
 pub mod process;
 pub mod qemu;
 pub mod serial;
+pub mod spawn;
 pub mod vmm;
 
 #[cfg(test)]

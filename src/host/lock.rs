@@ -54,6 +54,9 @@ const TEARDOWN_WAIT: Duration = Duration::from_secs(2);
 /// How often the record of a held lock is read again while waiting for a teardown.
 const RECORD_REREAD: Duration = Duration::from_millis(50);
 
+/// How often the VMM lock is tried while its holder is being torn down, which takes milliseconds.
+const VMM_RETRY: Duration = Duration::from_millis(5);
+
 /// Who holds a lock, for the messages that others print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
@@ -191,13 +194,15 @@ impl OpsGuard {
         &self.vm
     }
 
-    /// The locked descriptor, close-on-exec, for a helper's command alone.
+    /// The locked descriptor, close-on-exec, for
+    /// [`crate::host::spawn::HelperCommand::holding`] alone.
     pub fn inheritable_fd(&self) -> BorrowedFd<'_> {
         self.held.as_fd()
     }
 }
 
-/// The lock that a VMM is to inherit. Once the VMM's start has consumed it, only the VMM holds it.
+/// The lock that a VMM is to inherit. Once
+/// [`crate::host::spawn::spawn_vmm`] has consumed it, only the VMM holds it.
 #[derive(Debug)]
 #[must_use = "the launch is given up as soon as this is dropped"]
 pub struct VmmLock {
@@ -226,7 +231,8 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// The locked descriptor, close-on-exec, for a helper's command alone.
+    /// The locked descriptor, close-on-exec, for
+    /// [`crate::host::spawn::HelperCommand::holding`] alone.
     pub fn inheritable_fd(&self) -> BorrowedFd<'_> {
         self.held.as_fd()
     }
@@ -283,9 +289,18 @@ impl Locks {
     pub fn vmm_for_launch(&self, vm: &str) -> Result<VmmLock, LockError> {
         let path = self.vmm(vm)?;
         let deadline = Instant::now() + TEARDOWN_WAIT;
-        let file = wait::take_until(&path, Mode::Exclusive, Some(deadline))?;
-        let file = file.ok_or_else(|| LockError::VmmAlive { vm: vm.to_owned() })?;
-        Ok(VmmLock { vm: vm.to_owned(), held: Held::unrecorded(file) })
+        loop {
+            let now = Instant::now();
+            if let Some(file) = wait::take_until(&path, Mode::Exclusive, Some(now))? {
+                return Ok(VmmLock { vm: vm.to_owned(), held: Held::unrecorded(file) });
+            }
+            if now >= deadline {
+                return Err(LockError::VmmAlive { vm: vm.to_owned() });
+            }
+            // Not left to a waiting thread: an abandoned one would take the lock for an instant
+            // after the VMM's death, and make observers believe that it lives.
+            std::thread::sleep(VMM_RETRY);
+        }
     }
 
     /// Whether a VMM of this VM is alive or starting ([`Observed::Held`]) or proven dead.

@@ -27,6 +27,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub(crate) use handle::remaining;
 pub use handle::{ProcessHandle, TerminateError, Terminated, terminate};
 pub use scan::{Inconclusive, scan};
 
@@ -173,6 +174,11 @@ impl ProcessTable {
     pub fn identify(&self, pid: u32) -> Result<Option<ProcessIdentity>, ProcessError> {
         let stat = self.stat(pid)?;
         Ok(stat.filter(|stat| !stat.is_dead()).map(|stat| self.identity(pid, &stat)))
+    }
+
+    /// The identity of a child that was not reaped yet; it may be a zombie.
+    pub(crate) fn identify_child(&self, pid: u32) -> Result<Option<ProcessIdentity>, ProcessError> {
+        Ok(self.stat(pid)?.map(|stat| self.identity(pid, &stat)))
     }
 
     /// Whether a recorded process still lives.

@@ -83,6 +83,8 @@ fn play_role() {
     say("");
     match role.as_str() {
         "hold-ops" => super::lock::tests::hold_ops(&arguments),
+        "launch" => super::spawn::tests::launch(&arguments),
+        "run-helper" => super::spawn::tests::run_helper(&arguments),
         unknown => panic!("no role {unknown}"),
     }
 }
