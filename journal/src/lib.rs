@@ -1,17 +1,39 @@
 //! An append-only, hash-chained journal that many processes write and that outlives any of them.
 //!
 //! The journal knows nothing of virtual machines: it carries `(kind, version, subject, bytes)` and
-//! leaves their meaning to its user, who keeps a [`Fold`](frame) over them.
+//! leaves their meaning to its user, who keeps a [`Fold`] over them. No server stands between a process
+//! and the journal. Each is its own client, and its death leaves nothing of it in flight.
+//!
+//! An event is acknowledged when the frame that holds it is in a segment file and synced.
 //!
 //! Module map, from the bytes upwards:
 //!
-//! * [`frame`]: one decision, its bytes, checksum and chain.
+//! * [`frame`]: one decision, its bytes, checksum and chain; [`reserved`]: the journal's own events.
+//! * [`segment`]: files of frames; `head`: how far they are known to be durable.
+//! * `cursor`, `view`: reading frames in order, and what a handle has validated.
+//! * [`lock`]: one writer at a time.
+//! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
 
 pub mod checkpoint;
+pub mod clock;
+mod cursor;
+mod directory;
+pub mod error;
 mod files;
 pub mod frame;
+mod head;
+pub mod journal;
+pub mod lock;
+pub mod reserved;
+pub mod segment;
+pub mod segmented;
 pub mod table;
+mod view;
+mod window;
 
+pub use error::JournalError;
 pub use frame::{Entry, Frame, FrameError, FrameHeader, Hash, Position, Seq, Subject, Writer};
+pub use journal::{Fold, Journal, Outcome, Proposal};
+pub use segmented::{Options, SegmentedJournal};

@@ -1,0 +1,95 @@
+//! The contract of a journal, whatever keeps it.
+
+use std::error::Error as StdError;
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use crate::error::JournalError;
+use crate::frame::{Entry, Frame, Hash, Position, Seq, Writer};
+
+/// State that follows a journal frame by frame.
+pub trait Fold {
+    /// Why a frame cannot be applied, or a decision not be made.
+    type Error: StdError + Send + Sync + 'static;
+
+    /// Where the fold stands. After [`apply`](Self::apply) it is the position of the frame applied.
+    fn position(&self) -> Position;
+
+    /// Takes over one frame. Called once for each, in order, the journal's own events included
+    /// ([`reserved`](crate::reserved)).
+    ///
+    /// # Errors
+    ///
+    /// If the frame cannot be applied; the fold is then unchanged.
+    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error>;
+}
+
+/// What a decision comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proposal<T> {
+    /// These events, as one frame, and an answer that holds once they are durable.
+    Append(Vec<Entry>, T),
+    /// An answer that needs no event.
+    Answer(T),
+}
+
+/// What a transaction came to. Everything that it relies on is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome<T> {
+    /// The decision's answer.
+    pub answer: T,
+    /// Sequence numbers of the events appended, if any.
+    pub seqs: Option<RangeInclusive<Seq>>,
+    /// Where the fold stands now. May be beyond `seqs` if the segment was sealed after them.
+    pub position: Position,
+}
+
+/// An append-only history of decisions.
+pub trait Journal {
+    /// Decides on the newest state and records the decision, as one step among all writers.
+    ///
+    /// `fold` is brought to the end of the history; `decide` looks at it and proposes; the proposal's
+    /// frame is applied to the fold, appended and made durable. `decide` runs under the writers' lock:
+    /// it must neither wait nor start a process.
+    ///
+    /// # Errors
+    ///
+    /// * [`JournalError::Busy`] if the lock was not free until `deadline`; nothing was written.
+    /// * [`JournalError::Decide`] and [`JournalError::Fold`] carry the fold's own error; nothing of
+    ///   the proposal was written.
+    /// * [`JournalError::Frame`] if the proposal exceeds a limit; nothing of it was written.
+    /// * [`JournalError::Unacknowledged`] if it was written, or applied, but may not survive. This
+    ///   handle then answers [`JournalError::Poisoned`] for ever, and the fold must be dropped.
+    /// * [`JournalError::Damaged`] and the like if the history cannot be relied upon.
+    fn transact<F: Fold, T>(
+        &mut self,
+        fold: &mut F,
+        writer: &Writer,
+        deadline: Instant,
+        decide: impl FnOnce(&F) -> Result<Proposal<T>, F::Error>,
+    ) -> Result<Outcome<T>, JournalError>;
+
+    /// Brings a fold up to date without the writers' lock, and makes durable what it then relies on.
+    ///
+    /// # Errors
+    ///
+    /// As [`transact`](Self::transact).
+    fn refresh<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError>;
+
+    /// The durable frames from the one that holds `seq` on, up to what is durable now.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::HistoryBegins`] if `seq` was retired; whatever reading meets.
+    fn frames_from(
+        &self,
+        seq: Seq,
+    ) -> Result<impl Iterator<Item = Result<(Frame, Hash), JournalError>>, JournalError>;
+
+    /// How far the journal is known to be durable.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    fn durable(&self) -> Result<Position, JournalError>;
+}

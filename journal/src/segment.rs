@@ -1,0 +1,262 @@
+//! Segment files: `seg/<first seq, 20 digits>.seg`, a header and then frames back to back.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      8  magic "CCNSEG\r\n"
+//!      8      4  crc32 of bytes 12 to 127
+//!     12      2  format version (1)
+//!     14      2  zero
+//!     16     16  uuid of the root that the journal belongs to
+//!     32      8  sequence number of the first event
+//!     40     32  hash of the last frame of the segment before (zeroes for the first)
+//!     72      8  wall clock at creation, microseconds since 1970
+//!     80     48  zero
+//!    128         frames
+//! ```
+//!
+//! A segment appears under its name complete with its header, and takes frames only once the seal at
+//! the end of the segment before names it and is durable. It is never copied, renamed or truncated.
+//! After its last frame there is either the end of the file or nothing but zeroes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::error::JournalError;
+use crate::frame::{Hash, Seq};
+
+/// Bytes before the first frame.
+pub const HEADER_LEN: u64 = 128;
+/// The format that this crate writes, and the newest that it reads.
+pub const FORMAT_VERSION: u16 = 1;
+
+const HEADER_BYTES: usize = 128;
+const MAGIC: [u8; 8] = *b"CCNSEG\r\n";
+
+/// What the start of a segment file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The root that the journal belongs to.
+    pub root: Uuid,
+    /// Sequence number of the first event.
+    pub first: Seq,
+    /// Hash of the last frame of the segment before; zeroes for the first.
+    pub prev_hash: Hash,
+    /// Wall clock at creation, microseconds since 1970.
+    pub created_us: i64,
+}
+
+impl SegmentHeader {
+    /// The bytes at the start of the file.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(self.root.as_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.prev_hash);
+        out.extend_from_slice(&self.created_us.to_le_bytes());
+        out.resize(HEADER_BYTES - 12, 0);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&crc32fast::hash(&out).to_le_bytes());
+        header[12..].copy_from_slice(&out);
+        header
+    }
+
+    /// Reads the start of a segment file.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(HeaderFault::Short(bytes.len()))?;
+        if header[..8] != MAGIC {
+            return Err(HeaderFault::Magic);
+        }
+        if crc32fast::hash(&header[12..]).to_le_bytes() != header[8..12] {
+            return Err(HeaderFault::Checksum);
+        }
+        let version = u16::from_le_bytes([header[12], header[13]]);
+        if version != FORMAT_VERSION {
+            return Err(HeaderFault::Version(version));
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&header[at..at + 8]);
+            word
+        };
+        let mut root = [0; 16];
+        root.copy_from_slice(&header[16..32]);
+        let mut prev_hash = [0; 32];
+        prev_hash.copy_from_slice(&header[40..72]);
+        Ok(Self {
+            root: Uuid::from_bytes(root),
+            first: u64::from_le_bytes(word(32)),
+            prev_hash,
+            created_us: i64::from_le_bytes(word(72)),
+        })
+    }
+}
+
+/// What is wrong with the header of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderFault {
+    /// The file ends inside the header.
+    #[error("its header is cut short at {0} bytes")]
+    Short(usize),
+    /// Not a segment.
+    #[error("it does not start like a segment")]
+    Magic,
+    /// Damaged.
+    #[error("the checksum of its header does not match")]
+    Checksum,
+    /// Written by a newer program.
+    #[error("its format version is {0}")]
+    Version(u16),
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) header: SegmentHeader,
+    identity: (u64, u64),
+}
+
+impl Segment {
+    /// Opens `path` and checks its header. `Ok(None)` if there is no such file.
+    pub(crate) fn open(path: &Path, first: Seq) -> Result<Option<Self>, JournalError> {
+        let file = match open_file(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(JournalError::io("open", path)(error)),
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        let len = read_at_most(&file, &mut bytes, 0).map_err(JournalError::io("read", path))?;
+        let header = SegmentHeader::decode(&bytes[..len]).map_err(|fault| match fault {
+            HeaderFault::Version(version) if version > FORMAT_VERSION => {
+                JournalError::NewerFormat {
+                    path: path.to_owned(),
+                    what: "segment format",
+                    version: u32::from(version),
+                }
+            }
+            fault => damaged_header(path, first, fault.to_string()),
+        })?;
+        if header.first != first {
+            return Err(damaged_header(
+                path,
+                first,
+                format!("it says to begin at {}", header.first),
+            ));
+        }
+        let meta = file.metadata().map_err(JournalError::io("look at", path))?;
+        let identity = (meta.dev(), meta.ino());
+        Ok(Some(Self { file, path: path.to_owned(), header, identity }))
+    }
+
+    /// Whether the path still leads to this very file.
+    pub(crate) fn is_in_place(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+    }
+
+    pub(crate) fn len(&self) -> Result<u64, JournalError> {
+        let meta = self.file.metadata().map_err(JournalError::io("look at", &self.path))?;
+        Ok(meta.len())
+    }
+
+    /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, JournalError> {
+        read_at_most(&self.file, buffer, offset).map_err(JournalError::io("read", &self.path))
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), JournalError> {
+        self.file.write_all_at(bytes, offset).map_err(JournalError::io("write to", &self.path))
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), JournalError> {
+        self.file.sync_data().map_err(JournalError::io("sync", &self.path))
+    }
+}
+
+fn damaged_header(path: &Path, seq: Seq, what: String) -> JournalError {
+    JournalError::Damaged { path: path.to_owned(), seq, offset: 0, what }
+}
+
+/// Opens for writing, or for reading alone where that is all one may.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            File::open(path)
+        }
+        other => other,
+    }
+}
+
+fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let at = offset + u64::try_from(done).unwrap_or_default();
+        match file.read_at(rest, at) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes a whole file durably under a temporary name next to `path`.
+pub(crate) fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> Result<(), JournalError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(mode);
+    let file = options.open(path).map_err(JournalError::io("create", path))?;
+    file.write_all_at(bytes, 0).map_err(JournalError::io("write to", path))?;
+    file.sync_all().map_err(JournalError::io("sync", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> SegmentHeader {
+        SegmentHeader {
+            root: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+            first: 10_001,
+            prev_hash: [0x5a; 32],
+            created_us: 1_790_000_000_123_456,
+        }
+    }
+
+    #[test]
+    fn version_1_header_is_golden() {
+        let golden = include_bytes!("../tests/golden/segment-header-v1.bin");
+        assert_eq!(SegmentHeader::decode(golden), Ok(sample()));
+        assert_eq!(&sample().encode(), golden);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_refused() {
+        let bytes = sample().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(SegmentHeader::decode(&flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(SegmentHeader::decode(&bytes[..len]), Err(HeaderFault::Short(len)));
+        }
+    }
+}

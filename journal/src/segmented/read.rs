@@ -1,0 +1,233 @@
+//! Reading without the lock.
+//!
+//! `HEAD` is read before the log, so that everything it speaks of must be there. A reader that meets a
+//! bad tail reads again a few times: most likely a writer is at it. If what is missing was durable it
+//! takes the lock, because only its holder may call damage. If frames above `HEAD` remain, the reader
+//! syncs before it answers from them; it leaves `HEAD` alone, because its sync cannot know about an
+//! earlier one that failed for somebody else.
+
+use std::time::{Duration, Instant};
+
+use super::{SegmentedJournal, State, torn, transact};
+use crate::cursor::{Cursor, From, Step};
+use crate::error::JournalError;
+use crate::frame::{Frame, Hash, Position, Seq, Writer};
+use crate::head::Head;
+use crate::journal::Fold;
+use crate::lock::Lock;
+use crate::view::{Stop, View};
+
+use uuid::Uuid;
+
+/// How often a bad tail is read again, and how long after.
+const READ_AGAIN: [Duration; 3] =
+    [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
+/// How long a reader waits for the lock under which it may call damage.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) fn refresh<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<(), JournalError> {
+    if state.poisoned {
+        return Err(JournalError::Poisoned);
+    }
+    let mut pauses = READ_AGAIN.iter();
+    loop {
+        match attempt(journal, state, fold) {
+            Ok(Reading::Whole) => break,
+            Err(error @ (JournalError::Fold { .. } | JournalError::NewerFormat { .. })) => {
+                return Err(error);
+            }
+            other => match (pauses.next(), other) {
+                (Some(pause), _) => std::thread::sleep(*pause),
+                // The tail of a dead writer: nothing that was ever acknowledged.
+                (None, Ok(Reading::BadTail)) => break,
+                (None, Ok(_) | Err(_)) => {
+                    judge(journal, state, fold)?;
+                    break;
+                }
+            },
+        }
+    }
+    sync_what_was_read(state)
+}
+
+enum Reading {
+    Whole,
+    BadTail,
+    TooShort,
+}
+
+fn attempt<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<Reading, JournalError> {
+    let head = state.read_head(journal)?;
+    let stop = match transact::advance(journal, state, fold, head.as_ref()) {
+        Ok(stop) => stop,
+        Err(error) => {
+            state.view = None;
+            return Err(error);
+        }
+    };
+    let end = state.view.as_ref().map_or(0, |view| view.end().seq);
+    let too_short = fold.position().seq > end || head.is_some_and(|head| head.mark.seq > end);
+    Ok(match stop {
+        _ if too_short => Reading::TooShort,
+        Stop::End => Reading::Whole,
+        Stop::Bad(_) => Reading::BadTail,
+    })
+}
+
+/// Reads once more under the lock: what is wrong now is damage.
+fn judge<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<(), JournalError> {
+    let reader = Writer {
+        operation: Uuid::nil(),
+        pid: std::process::id(),
+        // Nobody signals a process by an unknown start time.
+        start_time: 0,
+        verb: "journal read".to_owned(),
+    };
+    let deadline = Instant::now() + JUDGE_TIMEOUT;
+    let lock = match Lock::acquire(&journal.directory.lock(), &reader, deadline) {
+        Err(JournalError::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            None
+        }
+        lock => Some(lock?),
+    };
+    state.view = None;
+    let head = state.read_head(journal)?;
+    let judged = transact::advance(journal, state, fold, head.as_ref()).and_then(|stop| {
+        let view = state.view.as_ref().ok_or(JournalError::Poisoned)?;
+        torn::check(view, fold.position(), head.as_ref(), &stop)
+    });
+    match judged {
+        Err(JournalError::Damaged { path, seq, offset, what }) if lock.is_none() => {
+            Err(JournalError::Unreadable { path, seq, offset, what })
+        }
+        judged => judged,
+    }
+}
+
+fn sync_what_was_read(state: &mut State) -> Result<(), JournalError> {
+    let Some(view) = &state.view else { return Ok(()) };
+    let end = view.end().seq;
+    if view.pending().is_empty() || end <= state.synced {
+        return Ok(());
+    }
+    // Frames of an older segment are pending only if its seal is, too: the next has no frame yet.
+    view.sync_pending()?;
+    state.synced = end;
+    Ok(())
+}
+
+pub(super) fn durable(
+    journal: &SegmentedJournal,
+    state: &mut State,
+) -> Result<Position, JournalError> {
+    match state.read_head(journal)? {
+        Some(head) => Ok(head.mark.position()),
+        None => durable_without_head(journal),
+    }
+}
+
+/// Without `HEAD` everything readable is made durable.
+fn durable_without_head(journal: &SegmentedJournal) -> Result<Position, JournalError> {
+    let mut view = View::latest(&journal.directory)?;
+    view.advance(None, &mut Unfolded(view.end().position()))?;
+    view.sync_pending()?;
+    Ok(view.end().position())
+}
+
+/// A fold that keeps nothing but its position.
+struct Unfolded(Position);
+
+impl Fold for Unfolded {
+    type Error = std::convert::Infallible;
+
+    fn position(&self) -> Position {
+        self.0
+    }
+
+    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
+        self.0 = frame.position(hash);
+        Ok(())
+    }
+}
+
+impl SegmentedJournal {
+    /// The durable frames from the one that holds `seq` on, up to what is durable now.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::HistoryBegins`] if `seq` was retired; whatever reading meets.
+    pub fn frames(&self, seq: Seq) -> Result<Frames, JournalError> {
+        let mut state = self.lock_state();
+        let until = durable(self, &mut state)?.seq;
+        if seq > until {
+            return Ok(Frames { cursor: None, until });
+        }
+        let head: Option<Head> = state.read_head(self)?;
+        let cursor = Cursor::locate(&self.directory, From::Seq(seq), head.as_ref())?;
+        if cursor.is_none() {
+            return Err(JournalError::Missing { path: self.directory.path().to_owned() });
+        }
+        Ok(Frames { cursor, until })
+    }
+}
+
+/// Frames in order; ends at what was durable when it was made, or after an error.
+#[derive(Debug)]
+pub struct Frames {
+    cursor: Option<Cursor>,
+    until: Seq,
+}
+
+impl Frames {
+    fn read(cursor: &mut Cursor) -> Result<(Frame, Hash), JournalError> {
+        let mut pauses = READ_AGAIN.iter();
+        loop {
+            let what = match cursor.step()? {
+                Step::Frame(found) => return Ok((found.frame, found.hash)),
+                Step::End => "the log ends here".to_owned(),
+                Step::Bad(fault) => fault.to_string(),
+            };
+            match pauses.next() {
+                Some(pause) => std::thread::sleep(*pause),
+                None => return Err(unreadable(cursor, what)),
+            }
+        }
+    }
+}
+
+pub(crate) fn unreadable(cursor: &Cursor, what: String) -> JournalError {
+    let mark = cursor.mark();
+    JournalError::Unreadable {
+        path: cursor.segment().path.clone(),
+        seq: mark.seq.saturating_add(1),
+        offset: mark.offset,
+        what,
+    }
+}
+
+impl Iterator for Frames {
+    type Item = Result<(Frame, Hash), JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let cursor = self.cursor.as_mut().filter(|cursor| cursor.mark().seq < self.until)?;
+        let read = Self::read(cursor);
+        if read.is_err() {
+            self.cursor = None;
+        }
+        Some(read)
+    }
+}

@@ -1,0 +1,71 @@
+//! Buffered positioned reads of a segment.
+
+use crate::error::JournalError;
+use crate::frame::MAX_FRAME_LEN;
+use crate::segment::Segment;
+
+/// Bytes fetched at once: room for any frame.
+const CHUNK: usize = 128 * 1024;
+const _: () = assert!(CHUNK >= MAX_FRAME_LEN);
+
+/// A stretch of a segment, in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Window {
+    /// Forgets what was read: the file may have changed since.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// The bytes from `offset` that are in memory after `want` of them were asked for; fewer than
+    /// `want` only if the file ends there. Reads ahead.
+    pub(crate) fn forward(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        want: usize,
+    ) -> Result<&[u8], JournalError> {
+        if self.held(offset).len() < want {
+            self.load(segment, offset, CHUNK.max(want))?;
+        }
+        Ok(self.held(offset))
+    }
+
+    /// As [`forward`](Self::forward), but what is read with it lies before `offset + want`.
+    pub(crate) fn backward(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        want: usize,
+    ) -> Result<&[u8], JournalError> {
+        if self.held(offset).len() < want {
+            let end = offset.saturating_add(widen(want));
+            let start = end.saturating_sub(widen(CHUNK)).min(offset);
+            let len = usize::try_from(end - start).unwrap_or(CHUNK);
+            self.load(segment, start, len)?;
+        }
+        Ok(self.held(offset))
+    }
+
+    fn load(&mut self, segment: &Segment, start: u64, len: usize) -> Result<(), JournalError> {
+        self.bytes.clear();
+        self.bytes.resize(len, 0);
+        self.start = start;
+        let read = segment.read(&mut self.bytes, start);
+        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
+    }
+
+    fn held(&self, offset: u64) -> &[u8] {
+        let skip = offset.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok());
+        skip.and_then(|skip| self.bytes.get(skip..)).unwrap_or_default()
+    }
+}
+
+fn widen(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
