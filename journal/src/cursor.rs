@@ -79,6 +79,7 @@ pub(crate) struct Found {
 }
 
 /// What a cursor met.
+#[expect(clippy::large_enum_variant, reason = "nearly every step is a frame")]
 #[derive(Debug)]
 pub(crate) enum Step {
     Frame(Found),

@@ -46,9 +46,8 @@ impl Lock {
         let started = Instant::now();
         loop {
             let file = open(path)?;
-            let signals = match lock_file(&file, path, deadline)? {
-                Some(signals) => signals,
-                None => return Err(busy(&file, started)),
+            let Some(signals) = lock_file(&file, path, deadline)? else {
+                return Err(busy(&file, started));
             };
             let lock = Self { file, signals };
             if lock.is_at(path)? {

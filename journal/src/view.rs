@@ -79,7 +79,7 @@ impl View {
     pub(crate) fn latest(directory: &Directory) -> Result<Self, JournalError> {
         let firsts = directory.list()?;
         let missing = || JournalError::Missing { path: directory.path().to_owned() };
-        let first = *firsts.iter().rev().take(2).last().ok_or_else(missing)?;
+        let first = *firsts.iter().rev().take(2).next_back().ok_or_else(missing)?;
         let cursor = Cursor::at_segment(directory, first)?.ok_or_else(missing)?;
         let known = cursor.mark().seq;
         Ok(Self { cursor, known, pending: VecDeque::new() })

@@ -43,7 +43,7 @@ pub(super) fn refresh<F: Fold>(
             other => match (pauses.next(), other) {
                 (Some(pause), _) => std::thread::sleep(*pause),
                 // The tail of a dead writer: nothing that was ever acknowledged.
-                (None, Ok(Reading::BadTail)) => break,
+                (None, Ok(Reading::BadTail(true))) => break,
                 (None, Ok(_) | Err(_)) => {
                     judge(journal, state, fold)?;
                     break;
@@ -56,7 +56,8 @@ pub(super) fn refresh<F: Fold>(
 
 enum Reading {
     Whole,
-    BadTail,
+    /// Whether, as far as one can tell without the lock, nothing in it was ever durable.
+    BadTail(bool),
     TooShort,
 }
 
@@ -75,10 +76,13 @@ fn attempt<F: Fold>(
     };
     let end = state.view.as_ref().map_or(0, |view| view.end().seq);
     let too_short = fold.position().seq > end || head.is_some_and(|head| head.mark.seq > end);
-    Ok(match stop {
+    Ok(match &stop {
         _ if too_short => Reading::TooShort,
         Stop::End => Reading::Whole,
-        Stop::Bad(_) => Reading::BadTail,
+        Stop::Bad(_) => Reading::BadTail(match &state.view {
+            Some(view) => torn::check(view, fold.position(), head.as_ref(), &stop).is_ok(),
+            None => false,
+        }),
     })
 }
 

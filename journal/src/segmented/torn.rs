@@ -61,7 +61,7 @@ pub(super) fn judge<F: Fold>(
     }
 }
 
-/// Refuses a log that lacks what was durable. The caller holds the lock.
+/// Refuses a log that lacks what was durable. Final only for a holder of the lock.
 pub(super) fn check(
     view: &View,
     folded: Position,
@@ -83,7 +83,21 @@ pub(super) fn check(
     if folded.seq > end {
         return Err(view.damaged(format!("{fault}, though there is a state of seq {}", folded.seq)));
     }
-    Ok(())
+    match stop {
+        Stop::End => Ok(()),
+        Stop::Bad(fault) => check_tail(view, fault),
+    }
+}
+
+/// Refuses a tail that holds a frame whose writer knew the bad one to be durable.
+fn check_tail(view: &View, fault: &Fault) -> Result<(), JournalError> {
+    let tail = read_tail(view, fault)?;
+    match named_by_later_frame(&tail, view.end().seq.saturating_add(1)) {
+        None => Ok(()),
+        Some((offset, seq)) => Err(view.damaged(format!(
+            "{fault}, though the frame {offset} bytes later says that seq {seq} was durable"
+        ))),
+    }
 }
 
 fn cut<F: Fold>(
@@ -95,12 +109,6 @@ fn cut<F: Fold>(
 ) -> Result<Cut, JournalError> {
     let view = state.view.as_ref().ok_or(JournalError::Poisoned)?;
     let tail = read_tail(view, fault)?;
-    if let Some((offset, seq)) = named_by_later_frame(&tail, view.end().seq.saturating_add(1)) {
-        let what = format!(
-            "{fault}, though the frame {offset} bytes later says that seq {seq} was durable"
-        );
-        return Err(view.damaged(what));
-    }
     let end = view.end();
     let hash = hash_of(&tail);
     let length = u64::try_from(tail.len()).unwrap_or(u64::MAX);

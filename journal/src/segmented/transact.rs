@@ -127,7 +127,7 @@ fn locked<F: Fold, T>(
         Err(error) => Err(error),
     };
     let appended = matches!(result, Ok((_, Some(_))));
-    match write(journal, state, fold, writer, appended, cut) {
+    match write(journal, state, fold, writer, appended, cut.as_ref()) {
         Ok(owed) => Ok(Section { result, owed }),
         Err(error) => {
             // The fold has gone ahead of the disk, with a frame of its own or of somebody else.
@@ -191,7 +191,7 @@ fn write<F: Fold>(
     fold: &mut F,
     writer: &Writer,
     appended: bool,
-    cut: Option<torn::Cut>,
+    cut: Option<&torn::Cut>,
 ) -> Result<Option<Owed>, JournalError> {
     let sealing = if appended { seal::prepare(journal, state, fold, writer)? } else { None };
     let Some(view) = state.view.as_mut() else { return Err(JournalError::Poisoned) };
@@ -199,7 +199,7 @@ fn write<F: Fold>(
         return Ok(None);
     }
     journal.boundary("journal.write.before");
-    write_pending(&journal.directory, view, cut.as_ref())?;
+    write_pending(&journal.directory, view, cut)?;
     journal.boundary("journal.write.after");
     if let Some(sealing) = sealing {
         seal::finish(journal, state, &sealing)?;

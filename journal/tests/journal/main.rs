@@ -1,4 +1,12 @@
 //! The journal from outside: as many handles and processes as it takes.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod basics;
 mod support;
+mod torn;
