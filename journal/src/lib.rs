@@ -13,11 +13,14 @@
 //! * `cursor`, `view`: reading frames in order, and what a handle has validated.
 //! * [`lock`]: one writer at a time.
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
+//! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
 
 pub mod checkpoint;
 pub mod clock;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod cursor;
 mod directory;
 pub mod error;
@@ -26,6 +29,7 @@ pub mod frame;
 mod head;
 pub mod journal;
 pub mod lock;
+mod memory;
 pub mod reserved;
 pub mod segment;
 pub mod segmented;
@@ -36,4 +40,5 @@ mod window;
 pub use error::JournalError;
 pub use frame::{Entry, Frame, FrameError, FrameHeader, Hash, Position, Seq, Subject, Writer};
 pub use journal::{Fold, Journal, Outcome, Proposal};
+pub use memory::MemoryJournal;
 pub use segmented::{Options, SegmentedJournal};
