@@ -3,6 +3,9 @@
 //! The VMM appends what the guest writes to a log (`O_APPEND`), and serves one client at a time on a socket. The log
 //! of each launch begins anew, the one before is kept as `<name>.1`.
 //!
+//! A client that does not read stops the guest at its next write to the console, and the log with it: the port has no
+//! way to drop what is not taken. Whoever opens the socket reads it until they close it.
+//!
 //! A guest can write for ever, and a VMM knows no limit, so the log is capped by whoever observes the VM (the daemon
 //! in each pass, every verb that opens the console or the log): above the cap, its end is copied to `<name>.1` and
 //! the log is cut to nothing. Since the VMM appends, it goes on at the new beginning. What the guest writes between

@@ -7,23 +7,21 @@ use crate::host::vmm::ExitReason;
 
 /// The reason that the log of one launch names.
 pub(super) fn reason(log: &str) -> ExitReason {
-    let mut found = ExitReason::Unknown;
-    let mut sender = None;
+    let (mut requested, mut signalled, mut shut_down) = (None, None, false);
     for line in log.lines() {
         if let Some(rest) = after(line, "terminating on signal ") {
-            sender = signal(rest);
+            signalled = signal(rest);
         } else if let Some(rest) = after(line, "qemu_system_shutdown_request reason=") {
-            found = shutdown_cause(leading_number(rest));
-        } else if found == ExitReason::Unknown
-            && after(line, "new_state").is_some_and(|rest| rest.contains("(shutdown)"))
-        {
-            // A reset under -no-reboot reaches this state without a request to shut down.
-            found = ExitReason::GuestReset;
+            requested = shutdown_cause(leading_number(rest));
+        } else if after(line, "new_state").is_some_and(|rest| rest.contains("(shutdown)")) {
+            shut_down = true;
         }
     }
-    match (found, sender) {
-        (ExitReason::Signal { .. } | ExitReason::Unknown, Some(signal)) => signal,
-        (found, _) => found,
+    match requested.or(signalled) {
+        Some(reason) => reason,
+        // Of all ways into this state, only a signal and a reset under -no-reboot make no request.
+        None if shut_down => ExitReason::GuestReset,
+        None => ExitReason::Unknown,
     }
 }
 
@@ -44,17 +42,16 @@ fn signal(text: &str) -> Option<ExitReason> {
 }
 
 /// QEMU's `ShutdownCause`, whose numbers are the same in all versions from 4.0.
-fn shutdown_cause(number: Option<i32>) -> ExitReason {
-    match number {
-        Some(2) => ExitReason::QuitRequested,
-        Some(4) => ExitReason::Signal { number: nix::libc::SIGTERM, sender: None },
-        Some(6) => ExitReason::GuestShutdown,
-        Some(3 | 7) => ExitReason::GuestReset,
-        Some(8) => ExitReason::GuestPanic,
-        Some(1) => ExitReason::Other("host-error".to_owned()),
-        Some(number) => ExitReason::Other(format!("shutdown cause {number}")),
-        None => ExitReason::Unknown,
-    }
+fn shutdown_cause(number: Option<i32>) -> Option<ExitReason> {
+    Some(match number? {
+        2 => ExitReason::QuitRequested,
+        4 => ExitReason::Signal { number: nix::libc::SIGTERM, sender: None },
+        6 => ExitReason::GuestShutdown,
+        3 | 7 => ExitReason::GuestReset,
+        8 => ExitReason::GuestPanic,
+        1 => ExitReason::Other("host-error".to_owned()),
+        other => ExitReason::Other(format!("shutdown cause {other}")),
+    })
 }
 
 /// The same reason as QMP's `SHUTDOWN` event words it.
@@ -93,7 +90,7 @@ mod tests {
             ),
             ("qemu_system_shutdown_request reason=2\n", ExitReason::QuitRequested),
             (
-                "2026-11-30T16:00:00.1Z qemu-system-x86_64: terminating on signal 15 from pid 6623 (timeout)\nqemu_system_shutdown_request reason=4\n",
+                "2026-11-30T16:00:00.1Z qemu-system-x86_64: terminating on signal 15 from pid 6623 (timeout)\nrunstate_set current_run_state 9 (running) new_state 11 (shutdown)\n",
                 ExitReason::Signal { number: 15, sender: Some(6623) },
             ),
             (

@@ -1,0 +1,74 @@
+//! What can be provoked only with a VMM that misbehaves on purpose.
+
+use std::time::{Duration, Instant};
+
+use cocoon::host::vmm::{
+    ApiError, Backend as _, CALL_TIMEOUT, DIAL_TIMEOUT, Dial, LaunchFailure, VmmState, probe,
+};
+
+use crate::vm::Host;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_vmm_that_never_greets_is_not_ready_and_not_dead() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.hang");
+    vm.launch();
+    let failure = vm.wait_ready(SHORT).unwrap_err();
+    assert!(matches!(failure, LaunchFailure::NotReady { .. }), "{failure}");
+    let error = vm.qemu.status(vm.paths(), SHORT).unwrap_err();
+    assert!(matches!(error, ApiError::Inconclusive { .. }), "{error}");
+    assert_eq!(probe(&vm.paths().api_socket, DIAL_TIMEOUT), Dial::Alive);
+}
+
+#[test]
+fn a_crash_at_start_shows_the_log() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.crash-at-start");
+    vm.launch();
+    let failure = vm.wait_ready(CALL_TIMEOUT).unwrap_err().to_string();
+    assert!(failure.contains("crashing at start, as the script says"), "{failure}");
+}
+
+#[test]
+fn a_refused_command_is_told_in_the_vmms_words() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.refuse=cont");
+    vm.launch_ready();
+    let error = vm.qemu.boot(vm.paths(), CALL_TIMEOUT).unwrap_err();
+    assert_eq!(error.to_string(), "the VMM refused cont: cont is refused by the script");
+    assert_eq!(vm.status(), VmmState::Prelaunch);
+}
+
+#[test]
+fn an_answer_that_never_comes_is_inconclusive() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.mute=cont");
+    vm.launch_ready();
+    let error = vm.qemu.boot(vm.paths(), SHORT).unwrap_err();
+    assert!(matches!(error, ApiError::Inconclusive { .. }), "{error}");
+    assert_eq!(vm.status(), VmmState::Running);
+}
+
+#[test]
+fn a_death_amid_a_call_is_inconclusive_and_then_dead() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.die=cont");
+    vm.launch_ready();
+    let error = vm.qemu.boot(vm.paths(), CALL_TIMEOUT).unwrap_err();
+    assert!(matches!(error, ApiError::Inconclusive { .. }), "{error}");
+    vm.wait_exit();
+    assert!(vm.qemu.status(vm.paths(), CALL_TIMEOUT).unwrap_err().is_dead());
+}
+
+#[test]
+fn a_guest_that_boots_slowly_comes_up_later() {
+    let host = Host::fake();
+    let mut vm = host.vm("cocoon.fake.boot=0.05");
+    vm.launch_ready();
+    let mut events = vm.watch();
+    vm.boot();
+    vm.wait_up();
+    assert!(events.next(Instant::now() + CALL_TIMEOUT).unwrap().is_some());
+}
