@@ -7,6 +7,7 @@
 //! | module | what it answers or does |
 //! |---|---|
 //! | [`boot`] | which boot, which machine, which process namespace, what time |
+//! | [`directory`] | directories that say whose they are, and their removal |
 //! | [`lock`] | who may work on a VM; does its VMM live |
 //! | [`process`] | who is that process, does it live, end it and prove it |
 //! | [`qemu`] | the hypervisor QEMU, over QMP |
@@ -15,6 +16,7 @@
 //! | [`vmm`] | what all hypervisors have in common: launch, readiness, states, exits |
 
 pub mod boot;
+pub mod directory;
 pub mod lock;
 pub mod process;
 pub mod qemu;

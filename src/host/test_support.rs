@@ -85,6 +85,7 @@ fn play_role() {
         "hold-ops" => super::lock::tests::hold_ops(&arguments),
         "launch" => super::spawn::tests::launch(&arguments),
         "run-helper" => super::spawn::tests::run_helper(&arguments),
+        "remove-mounted" => super::directory::tests::remove_mounted(&arguments),
         unknown => panic!("no role {unknown}"),
     }
 }
