@@ -54,9 +54,22 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes a lock file if nobody holds it, and never waits. The lock dies with the returned file, or
-/// with the process.
-pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
+/// A lock that is held until the value, or the process, is gone.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Drop for Held {
+    /// Closing is not enough: a process that another thread is just starting has a copy of the
+    /// descriptor until it executes, and would hold the lock so long.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::debug!(%error, "a lock is released by closing its file");
+        }
+    }
+}
+
+/// Takes a lock file if nobody holds it, and never waits.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Held>> {
     loop {
         let file = OpenOptions::new()
             .create(true)
@@ -71,7 +84,7 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         if names(path, &file)? {
-            return Ok(Some(file));
+            return Ok(Some(Held(file)));
         }
     }
 }

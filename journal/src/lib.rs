@@ -16,6 +16,7 @@
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
+//! * [`store`]: every event in sled, for ranges and history.
 
 pub mod checkpoint;
 pub mod clock;
@@ -33,7 +34,10 @@ mod memory;
 pub mod reserved;
 pub mod segment;
 pub mod segmented;
+pub mod store;
 pub mod table;
+#[cfg(test)]
+mod testing;
 mod view;
 mod window;
 

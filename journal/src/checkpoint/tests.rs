@@ -7,6 +7,8 @@ use super::manifest::{NamedTable, Problem};
 use super::*;
 use crate::frame::Hash;
 
+mod crash;
+
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 

@@ -1,7 +1,7 @@
 //! Writes checkpoints, one writer at a time.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{Manifest, NamedTable, TableKind, name_of, seq_of};
@@ -48,7 +48,7 @@ pub struct CheckpointWriter {
     options: CheckpointOptions,
     previous: Option<Checkpoint>,
     damaged: Vec<DamagedCheckpoint>,
-    _lock: File,
+    _lock: files::Held,
 }
 
 impl CheckpointWriter {
