@@ -81,20 +81,29 @@ impl Directory {
 
     /// Makes the directories, with nothing in them but a place for the lock.
     pub(crate) fn prepare(&self) -> Result<(), JournalError> {
-        let made = make_dir(&self.path)?;
+        make_dir(&self.path)?;
         refuse_network_file_system(&self.path)?;
         make_dir(&self.segments())?;
-        make_dir(&self.quarantine())?;
-        match self.path.parent() {
-            Some(parent) if made => sync_dir(parent),
-            _ => Ok(()),
-        }
+        make_dir(&self.quarantine())
+    }
+
+    /// Makes the names of everything in the journal durable.
+    pub(crate) fn sync_names(&self) -> Result<(), JournalError> {
+        sync_dir(&self.segments())?;
+        sync_dir(&self.path)?;
+        self.path.parent().map_or(Ok(()), sync_dir)
     }
 
     /// Makes a journal where there is none. The caller holds the lock.
-    pub(crate) fn create(&self, root: Uuid, created_us: i64) -> Result<(), JournalError> {
+    pub(crate) fn create(
+        &self,
+        root: Uuid,
+        created_us: i64,
+        boundary: fn(&'static str),
+    ) -> Result<(), JournalError> {
         self.create_head()?;
         sync_dir(&self.path)?;
+        boundary("journal.create.head");
         let header = SegmentHeader { root, first: 1, prev_hash: Hash::default(), created_us };
         self.create_segment(&header)
     }
@@ -123,11 +132,11 @@ fn first_of(name: &str) -> Option<Seq> {
     if plain { digits.parse().ok() } else { None }
 }
 
-/// Makes a directory for its owner alone; says whether it was not there.
-fn make_dir(path: &Path) -> Result<bool, JournalError> {
+/// Makes a directory for its owner alone, unless it is there.
+fn make_dir(path: &Path) -> Result<(), JournalError> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(JournalError::io("create", path)(error)),
     }
 }

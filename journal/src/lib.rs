@@ -13,6 +13,7 @@
 //! * `cursor`, `view`: reading frames in order, and what a handle has validated.
 //! * [`lock`]: one writer at a time.
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
+//! * [`tail`]: following it as it grows.
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
@@ -36,6 +37,7 @@ pub mod segment;
 pub mod segmented;
 pub mod store;
 pub mod table;
+pub mod tail;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -45,4 +47,5 @@ pub use error::JournalError;
 pub use frame::{Entry, Frame, FrameError, FrameHeader, Hash, Position, Seq, Subject, Writer};
 pub use journal::{Fold, Journal, Outcome, Proposal};
 pub use memory::MemoryJournal;
-pub use segmented::{Options, SegmentedJournal};
+pub use segmented::{Frames, Options, SegmentedJournal};
+pub use tail::Tail;

@@ -23,6 +23,7 @@ mod torn;
 mod transact;
 
 pub use read::Frames;
+pub(crate) use read::read_durable;
 
 /// How a journal is kept. The default is right for production.
 #[derive(Clone, Debug)]
@@ -213,6 +214,7 @@ fn create(directory: &Directory, options: &Options) -> Result<Uuid, JournalError
     };
     let deadline = Instant::now() + options.create_timeout;
     let _lock = Lock::acquire(&directory.lock(), &creator, deadline)?;
+    (options.boundary)("journal.create.locked");
     if let Some(root) = find_root(directory)? {
         return Ok(root);
     }
@@ -227,7 +229,8 @@ fn create(directory: &Directory, options: &Options) -> Result<Uuid, JournalError
         });
     }
     let root = options.root.unwrap_or_else(Uuid::new_v4);
-    directory.create(root, (options.clock.wall_us)())?;
+    directory.create(root, (options.clock.wall_us)(), options.boundary)?;
+    (options.boundary)("journal.create.segment");
     Ok(root)
 }
 

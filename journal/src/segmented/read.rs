@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::{SegmentedJournal, State, torn, transact};
-use crate::cursor::{Cursor, From, Step};
+use crate::cursor::{Cursor, Found, From, Step};
 use crate::error::JournalError;
 use crate::frame::{Frame, Hash, Position, Seq, Writer};
 use crate::head::Head;
@@ -198,22 +198,27 @@ pub struct Frames {
 
 impl Frames {
     fn read(cursor: &mut Cursor) -> Result<(Frame, Hash), JournalError> {
-        let mut pauses = READ_AGAIN.iter();
-        loop {
-            let what = match cursor.step()? {
-                Step::Frame(found) => return Ok((found.frame, found.hash)),
-                Step::End => "the log ends here".to_owned(),
-                Step::Bad(fault) => fault.to_string(),
-            };
-            match pauses.next() {
-                Some(pause) => std::thread::sleep(*pause),
-                None => return Err(unreadable(cursor, what)),
-            }
+        read_durable(cursor).map(|found| (found.frame, found.hash))
+    }
+}
+
+/// Reads a frame that must be there.
+pub(crate) fn read_durable(cursor: &mut Cursor) -> Result<Found, JournalError> {
+    let mut pauses = READ_AGAIN.iter();
+    loop {
+        let what = match cursor.step()? {
+            Step::Frame(found) => return Ok(found),
+            Step::End => "the log ends here".to_owned(),
+            Step::Bad(fault) => fault.to_string(),
+        };
+        match pauses.next() {
+            Some(pause) => std::thread::sleep(*pause),
+            None => return Err(unreadable(cursor, what)),
         }
     }
 }
 
-pub(crate) fn unreadable(cursor: &Cursor, what: String) -> JournalError {
+fn unreadable(cursor: &Cursor, what: String) -> JournalError {
     let mark = cursor.mark();
     JournalError::Unreadable {
         path: cursor.segment().path.clone(),

@@ -53,6 +53,10 @@ pub(super) fn judge<F: Fold>(
         Stop::End => {
             if !state.swept {
                 seal::sweep(journal, view)?;
+                if view.end().seq == 0 {
+                    // Whoever made the journal may have died before it was durable.
+                    journal.directory.sync_names()?;
+                }
                 state.swept = true;
             }
             Ok(None)

@@ -8,5 +8,9 @@
 )]
 
 mod basics;
+mod child;
+mod crash;
+mod many;
 mod support;
+mod tailing;
 mod torn;
