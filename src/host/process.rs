@@ -262,4 +262,4 @@ fn vanished(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

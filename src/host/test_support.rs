@@ -85,6 +85,10 @@ fn play_role() {
         "hold-ops" => super::lock::tests::hold_ops(&arguments),
         "launch" => super::spawn::tests::launch(&arguments),
         "run-helper" => super::spawn::tests::run_helper(&arguments),
+        "unshare-network" => super::spawn::tests::unshare_network(&arguments),
+        "other-boot" => super::process::tests::other_boot(&arguments),
+        "enter-pid-namespace" => super::process::tests::enter_pid_namespace(&arguments),
+        "judge" => super::process::tests::judge(&arguments),
         "remove-mounted" => super::directory::tests::remove_mounted(&arguments),
         unknown => panic!("no role {unknown}"),
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 
 use super::*;
+use crate::host::test_support::{Role, say};
 
 /// A child that is killed and reaped with its owner.
 struct Scoped(Child);
@@ -158,6 +159,70 @@ fn a_scan_finds_the_process_by_program_and_socket() {
     assert_eq!(scan("some-vmm", &socket).unwrap(), vec![identity_of(&wanted)]);
     let gone = directory.path().join("nobody.sock");
     assert_eq!(scan("some-vmm", &gone).unwrap(), vec![]);
+}
+
+/// Judges a process after "a reboot": in a mount namespace in which the kernel has another boot id.
+pub(crate) fn other_boot(arguments: &[&str]) {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNS) {
+        return say(&format!("verdict skipped: {error}"));
+    }
+    let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+    let path = boot::BOOT_ID_PATH;
+    mount(Some(arguments[1]), path, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    judge(arguments);
+}
+
+/// Says what it takes a process for.
+pub(crate) fn judge(arguments: &[&str]) {
+    let identity: ProcessIdentity = serde_json::from_str(arguments[0]).unwrap();
+    let outcome = terminate(&identity, Duration::ZERO, Duration::from_secs(60));
+    say(&format!("verdict {:?}, terminate: {outcome:?}", liveness(&identity)));
+}
+
+/// Has a process in a new pid namespace judge another one outside of it.
+pub(crate) fn enter_pid_namespace(arguments: &[&str]) {
+    use nix::sched::{CloneFlags, unshare};
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWPID) {
+        return say(&format!("verdict skipped: {error}"));
+    }
+    let mut inner = Role::start("judge", arguments);
+    say(&format!("verdict {}", inner.await_line("verdict")));
+}
+
+/// What a role makes of a process, or `None` where it cannot be tried.
+fn verdict(role: &str, arguments: &[&str]) -> Option<String> {
+    let verdict = Role::start(role, arguments).await_line("verdict");
+    if verdict.starts_with("skipped") {
+        eprintln!("namespaces are not permitted here, so this was not tested: {verdict}");
+        return None;
+    }
+    Some(verdict)
+}
+
+#[test]
+fn after_a_reboot_the_old_pid_is_dead_and_not_signalled() {
+    let mut child = sleeper();
+    let directory = tempfile::tempdir().unwrap();
+    let boot_id = directory.path().join("boot_id");
+    std::fs::write(&boot_id, "00000000-0000-0000-0000-000000000007\n").unwrap();
+    let identity = serde_json::to_string(&identity_of(&child)).unwrap();
+    let arguments = [identity.as_str(), boot_id.to_str().unwrap()];
+    let Some(verdict) = verdict("other-boot", &arguments) else { return };
+    assert_eq!(verdict, "Dead, terminate: Ok(AlreadyDead)");
+    assert!(child.0.try_wait().unwrap().is_none(), "a foreign process was hit");
+}
+
+#[test]
+fn from_within_another_pid_namespace_nothing_is_judged_or_signalled() {
+    let mut child = sleeper();
+    let identity = serde_json::to_string(&identity_of(&child)).unwrap();
+    let Some(verdict) = verdict("enter-pid-namespace", &[&identity]) else { return };
+    assert!(verdict.starts_with("Inconclusive("), "{verdict}");
+    assert!(verdict.contains("terminate: Err("), "{verdict}");
+    assert!(child.0.try_wait().unwrap().is_none(), "an unjudged process was hit");
 }
 
 /// A proc tree on disk. Its pids are beyond the kernel's largest, so that no real process answers

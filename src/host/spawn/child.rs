@@ -11,6 +11,7 @@ use nix::libc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::thread::LinkNameSpaceType;
 
 /// A step of the preparation. The numbers travel through the report pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +25,11 @@ pub(super) enum Step {
     Cgroup = 6,
     Descriptors = 7,
     Lock = 8,
+    Network = 9,
 }
 
 impl Step {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Session,
         Self::ParentDeath,
         Self::Signals,
@@ -36,6 +38,7 @@ impl Step {
         Self::Cgroup,
         Self::Descriptors,
         Self::Lock,
+        Self::Network,
     ];
 
     fn from_number(number: u8) -> Option<Self> {
@@ -53,6 +56,7 @@ impl Step {
             Self::Cgroup => "enter its cgroup",
             Self::Descriptors => "close the other descriptors",
             Self::Lock => "inherit its lock",
+            Self::Network => "enter its network namespace",
         }
     }
 }
@@ -183,6 +187,12 @@ pub(super) fn reset_oom_score() -> Result<(), Errno> {
 /// Moves this process into the cgroup whose `cgroup.procs` is open.
 pub(super) fn enter_cgroup(processes: impl AsFd) -> Result<(), Errno> {
     rustix::io::write(processes, b"0").map(drop)
+}
+
+/// Moves this process, which has one thread, into a network namespace.
+pub(super) fn enter_network(namespace: &OwnedFd) -> Result<(), Errno> {
+    let network = Some(LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), network)
 }
 
 /// Marks every descriptor but the three streams close-on-exec. Closing them here would close the

@@ -5,7 +5,7 @@
 //! what it may still be writing.
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
@@ -70,6 +71,8 @@ pub enum HelperError {
         program: PathBuf,
         /// How it ended.
         status: ExitStatus,
+        /// The beginning of its standard output, where network plugins explain themselves.
+        stdout: Vec<u8>,
         /// The last lines of its standard error.
         stderr: String,
     },
@@ -101,6 +104,7 @@ pub struct HelperCommand {
     program: PathBuf,
     command: Command,
     locks: io::Result<Vec<OwnedFd>>,
+    input: Vec<u8>,
     output_max: usize,
 }
 
@@ -112,7 +116,7 @@ impl HelperCommand {
         let mut command = Command::new(program);
         command.env("LC_ALL", "C");
         let program = PathBuf::from(program);
-        Self { program, command, locks: Ok(Vec::new()), output_max: OUTPUT_MAX }
+        Self { program, command, locks: Ok(Vec::new()), input: Vec::new(), output_max: OUTPUT_MAX }
     }
 
     /// Adds an argument.
@@ -136,6 +140,12 @@ impl HelperCommand {
     /// Runs it in another directory.
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
         self.command.current_dir(directory);
+        self
+    }
+
+    /// Gives it bytes on its standard input, which is empty otherwise.
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = bytes.into();
         self
     }
 
@@ -177,7 +187,8 @@ impl HelperCommand {
             locks: self.locks.map_err(failed)?,
             parent: Some(rustix::process::getpid()),
         };
-        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let input = input_stream(&self.input).map_err(failed)?;
+        self.command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: `prepare` makes bare system calls on its own descriptors; it neither allocates
         // nor locks.
         unsafe { self.command.pre_exec(move || preparation.prepare()) };
@@ -192,6 +203,18 @@ impl HelperCommand {
             }
         }
     }
+}
+
+/// A standard input that holds all of the bytes: a pipe would need somebody to fill it meanwhile.
+fn input_stream(bytes: &[u8]) -> io::Result<Stdio> {
+    if bytes.is_empty() {
+        return Ok(Stdio::null());
+    }
+    let memory = rustix::fs::memfd_create(c"helper-input", MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(memory);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(Stdio::from(file))
 }
 
 fn start_failure(program: PathBuf, source: io::Error, reports: &[child::Report]) -> HelperError {
@@ -290,13 +313,13 @@ impl Run {
         timed_out: bool,
     ) -> Result<HelperOutput, HelperError> {
         let (program, stderr) = (program.to_owned(), last_lines(&self.stderr.bytes));
+        let stdout = std::mem::take(&mut self.stdout.bytes);
         if status.success() {
-            let stdout = std::mem::take(&mut self.stdout.bytes);
             Ok(HelperOutput { stdout, stdout_truncated: self.stdout.truncated, stderr })
         } else if timed_out {
             Err(HelperError::TimedOut { program, ran: self.began.elapsed(), stderr })
         } else {
-            Err(HelperError::Failed { program, status, stderr })
+            Err(HelperError::Failed { program, status, stdout, stderr })
         }
     }
 

@@ -27,12 +27,10 @@ fn holder() -> Holder {
 
 fn command(root: &Path, program: &str, arguments: &[&str]) -> VmmCommand {
     VmmCommand {
-        program: program.into(),
         args: arguments.iter().map(Into::into).collect(),
         env: vec![("VMM".into(), "yes".into())],
-        log_file: root.join("vmm.log"),
         umask: 0o027,
-        scope: None,
+        ..VmmCommand::new(program, root.join("vmm.log"))
     }
 }
 
@@ -208,6 +206,48 @@ fn a_vmm_lives_in_a_cgroup_of_its_own_or_says_why_not() {
 }
 
 #[test]
+fn a_vmm_is_started_in_its_network_namespace() {
+    let (root, locks) = root();
+    let mut command = command(root.path(), "sleep", &["1000"]);
+    command.network_namespace = Some(root.path().join("missing"));
+    let error = spawn_vmm(&command, locks.vmm_for_launch("a").unwrap()).unwrap_err();
+    assert!(matches!(error, SpawnError::Network { .. }), "{error}");
+    command.network_namespace = Some(root.path().join("vmm.log"));
+    let error = spawn_vmm(&command, locks.vmm_for_launch("a").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("enter its network namespace"), "{error}");
+
+    let mut other = Role::start("unshare-network", &[]);
+    let outcome = other.await_line("network");
+    if outcome.starts_with("skipped") {
+        eprintln!("namespaces are not permitted here, so this was not tested: {outcome}");
+        return;
+    }
+    let (path, name) = outcome.split_once(' ').unwrap();
+    command.network_namespace = Some(path.into());
+    let vmm = spawn_vmm(&command, locks.vmm_for_launch("a").unwrap()).unwrap();
+    let _scoped = Scoped(*vmm.identity());
+    let link = format!("/proc/{}/ns/net", vmm.identity().pid);
+    assert_eq!(std::fs::read_link(link).unwrap(), Path::new(name));
+    assert_ne!(std::fs::read_link("/proc/self/ns/net").unwrap(), Path::new(name));
+}
+
+/// Moves to a network namespace of its own, names it and stays.
+pub(crate) fn unshare_network(_: &[&str]) {
+    // SAFETY: another thread of this process may go on in the old namespace.
+    let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+    match unshared {
+        Ok(()) => {
+            // Only this thread moved.
+            let thread = rustix::thread::gettid().as_raw_nonzero();
+            let path = format!("/proc/{}/task/{thread}/ns/net", std::process::id());
+            say(&format!("network {path} {}", std::fs::read_link(&path).unwrap().display()));
+            await_end();
+        }
+        Err(error) => say(&format!("network skipped: {error}")),
+    }
+}
+
+#[test]
 fn dropped_vmms_are_reaped_by_whoever_lives_on() {
     let (root, locks) = root();
     let spawn = |vm: &str| {
@@ -306,10 +346,17 @@ fn the_output_of_a_helper_is_returned() {
 }
 
 #[test]
+fn a_helper_reads_all_of_its_input() {
+    let input = vec![b'x'; 300_000];
+    let output = shell("cat").input(input.clone()).run(far()).unwrap();
+    assert!(output.stdout == input);
+}
+
+#[test]
 fn a_failed_helper_is_quoted_with_its_last_lines() {
-    let error = shell("seq 1 100 >&2; exit 4").run(far()).unwrap_err();
-    let HelperError::Failed { status, stderr, .. } = &error else { panic!("{error}") };
-    assert_eq!(status.code(), Some(4));
+    let error = shell("seq 1 100 >&2; echo said; exit 4").run(far()).unwrap_err();
+    let HelperError::Failed { status, stderr, stdout, .. } = &error else { panic!("{error}") };
+    assert_eq!((status.code(), stdout.as_slice()), (Some(4), &b"said\n"[..]));
     assert_eq!(
         stderr.lines().collect::<Vec<_>>(),
         ["91", "92", "93", "94", "95", "96", "97", "98", "99", "100"]

@@ -36,6 +36,24 @@ pub struct VmmCommand {
     pub umask: u32,
     /// The cgroup that it is to live in, if any.
     pub scope: Option<Scope>,
+    /// The network namespace that it is to live in, as a file (`/run/netns/x`), if not ours.
+    pub network_namespace: Option<PathBuf>,
+}
+
+impl VmmCommand {
+    /// A command without arguments, in the caller's cgroup and network, whose files nobody else
+    /// may read.
+    pub fn new(program: impl Into<PathBuf>, log_file: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            log_file: log_file.into(),
+            umask: 0o077,
+            scope: None,
+            network_namespace: None,
+        }
+    }
 }
 
 /// Where a VMM came to live.
@@ -67,6 +85,14 @@ pub enum SpawnError {
     #[error("cannot open the VMM log {path}: {source}")]
     Log {
         /// The log file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The network namespace is not there.
+    #[error("cannot open the network namespace {path}: {source}; the network was not set up")]
+    Network {
+        /// The file of the namespace.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -193,6 +219,7 @@ impl Launch {
             reporter,
             lock: [child::above_streams(lock).map_err(failed)?],
             processes: processes.map_err(failed)?,
+            network: vmm.network_namespace.as_deref().map(open_namespace).transpose()?,
             umask: Mode::from_bits_truncate(vmm.umask),
         };
         let mut command = Command::new(&vmm.program);
@@ -248,6 +275,7 @@ struct Preparation {
     reporter: Reporter,
     lock: [OwnedFd; 1],
     processes: Option<OwnedFd>,
+    network: Option<OwnedFd>,
     umask: Mode,
 }
 
@@ -263,9 +291,18 @@ impl Preparation {
         if let Some(processes) = &self.processes {
             reporter.note(Step::Cgroup, child::enter_cgroup(processes));
         }
+        if let Some(network) = &self.network {
+            reporter.require(Step::Network, child::enter_network(network))?;
+        }
         reporter.require(Step::Descriptors, child::close_others_on_exec())?;
         reporter.require(Step::Lock, child::keep_across_exec(&self.lock))
     }
+}
+
+fn open_namespace(path: &Path) -> Result<OwnedFd, SpawnError> {
+    let failed = |source| SpawnError::Network { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    child::above_streams(file).map_err(failed)
 }
 
 fn open_log(path: &Path) -> io::Result<(std::fs::File, std::fs::File)> {
