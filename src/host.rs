@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`boot`] | which boot, which machine, which process namespace, what time |
 //! | [`directory`] | directories that say whose they are, and their removal |
+//! | [`disk`] | what a disk image is; overlays and copies of it |
 //! | [`lock`] | who may work on a VM; does its VMM live |
 //! | [`process`] | who is that process, does it live, end it and prove it |
 //! | [`qemu`] | the hypervisor QEMU, over QMP |
@@ -17,6 +18,7 @@
 
 pub mod boot;
 pub mod directory;
+pub mod disk;
 pub mod lock;
 pub mod process;
 pub mod qemu;
