@@ -4,12 +4,8 @@
 //! name of its own beside its target (`.<name>.partial`), made durable and then renamed, so that a target that exists
 //! is whole, and what a crash leaves is found by its name and made anew.
 //!
-//! Making an overlay is `qemu-img`'s work. It runs as a helper of the operation that holds the VM's lock, so this
-//! module gives its command and takes over when it has run:
-//!
-//! ```text
-//! Overlay::command() --helper runs qemu-img--> Overlay::finish(): checked, synced, renamed
-//! ```
+//! Making an overlay is `qemu-img`'s work. It runs as a helper that holds the VM's lock, so that nobody else takes the
+//! VM while a `qemu-img` of a dead operation still writes.
 
 pub mod copy;
 pub mod inspect;
@@ -19,11 +15,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use thiserror::Error;
 
 pub use self::copy::{CopyMethod, copy_image};
 pub use self::inspect::{ImageFormat, ImageInfo, Qcow2Header, inspect};
+use crate::host::lock::OpsGuard;
+use crate::host::spawn::{HelperCommand, HelperError};
 use crate::host::vmm::DiskFormat;
 
 /// The tool that is looked for along `PATH` unless another one is configured.
@@ -62,6 +61,14 @@ pub enum DiskError {
         /// What is wrong.
         problem: String,
     },
+    /// `qemu-img` did not do its work.
+    #[error("cannot make the overlay {path}: {source}")]
+    Tool {
+        /// The overlay.
+        path: PathBuf,
+        /// What the tool said.
+        source: HelperError,
+    },
     /// The wanted size does not fit.
     #[error(
         "the disk {path} cannot have {wanted} bytes: its image needs {least}; ask for at least that much"
@@ -81,15 +88,6 @@ pub(crate) fn io_error<'a>(
     path: &'a Path,
 ) -> impl FnOnce(io::Error) -> DiskError + 'a {
     move |source| DiskError::Io { action, path: path.to_owned(), source }
-}
-
-/// A program to be run as a helper.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCommand {
-    /// The program: a path, or a name along `PATH`.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<OsString>,
 }
 
 /// A copy-on-write disk above an image that is never written.
@@ -132,22 +130,34 @@ impl Overlay {
         self.check(&self.target).map(|()| true)
     }
 
-    /// The command that makes it, under its partial name. Safe to run again.
-    #[must_use]
-    pub fn command(&self, qemu_img: &Path) -> ToolCommand {
-        let options = ["create", "-q", "-f", "qcow2", "-F", self.base_format.as_str(), "-b"];
-        let mut args: Vec<OsString> = options.iter().map(OsString::from).collect();
-        args.push(self.base.clone().into());
-        args.push(partial(&self.target).into());
-        args.push(self.size.to_string().into());
-        ToolCommand { program: qemu_img.to_owned(), args }
-    }
-
-    /// Checks what the command made, makes it durable and gives it its name.
-    pub fn finish(&self) -> Result<(), DiskError> {
+    /// Makes it with `qemu_img` as a helper that holds `lock`; one that is there already is fine.
+    pub fn create(
+        &self,
+        qemu_img: &Path,
+        lock: &OpsGuard,
+        deadline: Option<Instant>,
+    ) -> Result<(), DiskError> {
+        if self.is_done()? {
+            return Ok(());
+        }
+        remove_partial(&self.target)?;
         let made = partial(&self.target);
+        let helper = HelperCommand::new(qemu_img).args(self.arguments(&made));
+        helper
+            .holding(lock.inheritable_fd())
+            .run(deadline)
+            .map_err(|source| DiskError::Tool { path: self.target.clone(), source })?;
         self.check(&made)?;
         publish(&made, &self.target)
+    }
+
+    fn arguments(&self, made: &Path) -> Vec<OsString> {
+        let options = ["create", "-q", "-f", "qcow2", "-F", self.base_format.as_str(), "-b"];
+        let mut arguments: Vec<OsString> = options.iter().map(OsString::from).collect();
+        arguments.push(self.base.clone().into());
+        arguments.push(made.into());
+        arguments.push(self.size.to_string().into());
+        arguments
     }
 
     fn check(&self, path: &Path) -> Result<(), DiskError> {
@@ -224,38 +234,37 @@ pub(crate) fn publish(path: &Path, target: &Path) -> Result<(), DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::lock::{Holder, Locks};
+    use crate::host::vmm::find_executable;
 
-    /// Runs the overlay's command if this host has `qemu-img`.
-    fn run(overlay: &Overlay) -> bool {
-        let command = overlay.command(Path::new(QEMU_IMG));
-        match std::process::Command::new(&command.program).args(&command.args).status() {
-            Ok(status) => status.success(),
-            Err(_) => {
-                let required = std::env::var("COCOON_REQUIRE").unwrap_or_default();
-                assert!(!required.contains("qemu"), "qemu-img is required and not installed");
-                eprintln!("skipped: qemu-img is not installed");
-                false
-            }
+    /// The lock of a VM, unless this host has no `qemu-img`.
+    fn lock(root: &Path) -> Option<OpsGuard> {
+        if find_executable(Path::new(QEMU_IMG)).is_none() {
+            let required = std::env::var("COCOON_REQUIRE").unwrap_or_default();
+            assert!(!required.contains("qemu"), "qemu-img is required and not installed");
+            eprintln!("skipped: qemu-img is not installed");
+            return None;
         }
+        let holder = Holder::own("test", uuid::Uuid::nil()).unwrap();
+        Some(Locks::open(root).unwrap().ops("vm", &holder, None).unwrap())
     }
 
     #[test]
     fn an_overlay_is_made_above_raw_and_above_qcow2() {
         let directory = tempfile::tempdir().unwrap();
+        let Some(lock) = lock(directory.path()) else { return };
         let base = directory.path().join("base, raw");
         create_raw(&base, 1 << 20).unwrap();
         let first = Overlay::plan(&base, &directory.path().join("first.qcow2"), None).unwrap();
         assert!(!first.is_done().unwrap());
-        if !run(&first) {
-            return;
-        }
-        assert!(!first.is_done().unwrap(), "not before it has its name");
-        first.finish().unwrap();
+        fs::write(partial(&first.target), "left by an interrupted attempt").unwrap();
+        first.create(Path::new(QEMU_IMG), &lock, None).unwrap();
         assert!(first.is_done().unwrap());
+        first.create(Path::new("/never/run/again"), &lock, None).unwrap();
+
         let second = directory.path().join("second.qcow2");
         let second = Overlay::plan(&first.target, &second, Some(4 << 20)).unwrap();
-        assert!(run(&second));
-        second.finish().unwrap();
+        second.create(Path::new(QEMU_IMG), &lock, None).unwrap();
         assert_eq!(inspect(&second.target).unwrap().virtual_size, 4 << 20);
         assert!(!partial(&second.target).exists());
     }
@@ -263,21 +272,32 @@ mod tests {
     #[test]
     fn an_overlay_of_another_base_or_size_is_never_taken_for_done() {
         let directory = tempfile::tempdir().unwrap();
+        let Some(lock) = lock(directory.path()) else { return };
         let (base, other) = (directory.path().join("base"), directory.path().join("other"));
         create_raw(&base, 1 << 20).unwrap();
         create_raw(&other, 1 << 20).unwrap();
         let target = directory.path().join("target");
         let overlay = Overlay::plan(&base, &target, None).unwrap();
-        if !run(&overlay) {
-            return;
-        }
-        overlay.finish().unwrap();
+        overlay.create(Path::new(QEMU_IMG), &lock, None).unwrap();
         let moved = Overlay::plan(&other, &target, None).unwrap();
         let grown = Overlay::plan(&base, &target, Some(2 << 20)).unwrap();
         for different in [moved, grown] {
-            let error = different.is_done().unwrap_err();
+            let error = different.create(Path::new(QEMU_IMG), &lock, None).unwrap_err();
             assert!(matches!(error, DiskError::Damaged { .. }), "{error}");
         }
+    }
+
+    #[test]
+    fn a_tool_that_fails_leaves_no_overlay() {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(lock) = lock(directory.path()) else { return };
+        let base = directory.path().join("base");
+        create_raw(&base, 1 << 20).unwrap();
+        let overlay = Overlay::plan(&base, &directory.path().join("o"), None).unwrap();
+        fs::remove_file(&base).unwrap();
+        let error = overlay.create(Path::new(QEMU_IMG), &lock, None).unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
+        assert!(!overlay.target.exists());
     }
 
     #[test]

@@ -5,19 +5,22 @@
 
 mod fake;
 mod real;
+mod spawned;
 mod suite;
 mod vm;
 
+use spawned::*;
+use suite::*;
 use vm::Host;
 
 /// Makes two tests of each function of the suite.
 macro_rules! over_both {
     ($($name:ident),* $(,)?) => {
         mod on_qemu {
-            $(#[test] fn $name() { super::Host::real().as_ref().map(super::suite::$name); })*
+            $(#[test] fn $name() { super::Host::real().as_ref().map(super::$name); })*
         }
         mod on_fake {
-            $(#[test] fn $name() { super::suite::$name(&super::Host::fake()); })*
+            $(#[test] fn $name() { super::$name(&super::Host::fake()); })*
         }
     };
 }
@@ -38,4 +41,6 @@ over_both! {
     a_disk_has_one_user,
     leftovers_of_a_dead_operation_are_cancelled,
     the_console_is_served_and_logged,
+    the_vmm_lock_lives_as_long_as_the_vmm,
+    a_spawned_vmm_outlives_its_launcher_and_is_found,
 }

@@ -138,8 +138,9 @@ impl Vm {
     }
 
     pub(crate) fn wait_console(&mut self, word: &str) -> Seen {
-        let child = self.child.as_mut().unwrap();
-        let mut liveness = || child.try_wait().unwrap().is_none();
+        let mut child = self.child.as_mut();
+        let mut liveness =
+            || child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_none());
         let log = &self.spec.paths.console_log;
         serial::wait_for(log, word.as_bytes(), &mut liveness, Instant::now() + LONG).unwrap()
     }

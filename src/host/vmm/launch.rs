@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::RuntimePaths;
+use crate::host::spawn::VmmCommand;
 
 /// The kernel command line of a direct boot, unless the image has one of its own: the console on the first serial
 /// port, and a panic or reset that ends the VM at once.
@@ -137,6 +138,14 @@ pub struct VmmCommandLine {
     pub program: PathBuf,
     /// Its arguments, without the program's own name.
     pub args: Vec<OsString>,
+}
+
+impl VmmCommandLine {
+    /// As a command to be spawned, whose output goes to the VMM's log. Placement is the caller's.
+    #[must_use]
+    pub fn into_command(self, paths: &RuntimePaths) -> VmmCommand {
+        VmmCommand { args: self.args, ..VmmCommand::new(self.program, &paths.vmm_log) }
+    }
 }
 
 /// Why a specification cannot be launched.
