@@ -4,5 +4,9 @@
 //! decide it, performs the steps that the record then owes through one door ([`engine::effect`]), and journals each
 //! outcome. Recovery is the same way, entered in the middle.
 
+pub mod cli;
 pub mod codec;
+pub mod engine;
+pub mod home;
 pub mod host;
+pub mod settings;

@@ -1,3 +1,5 @@
 //! The `cocoon` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    cocoon::cli::main()
+}

@@ -30,6 +30,7 @@
 //! waited for before it is called busy.
 
 mod file;
+mod remove;
 mod sweep;
 mod wait;
 

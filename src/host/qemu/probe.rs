@@ -38,14 +38,15 @@ pub const GUEST_UP: &[u8] = b"GUEST-UP";
 const FORMAT: u32 = 1;
 
 /// What the user asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum AcceleratorChoice {
-    /// KVM where it is known to work, else emulation.
+    /// KVM if a guest was seen to reach user space under it on this host, emulation otherwise
     #[default]
     Auto,
-    /// KVM.
+    /// The hardware
     Kvm,
-    /// Emulation.
+    /// Emulation
     Tcg,
 }
 

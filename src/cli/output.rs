@@ -1,0 +1,89 @@
+//! What goes to stdout and stderr.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::CliError;
+
+/// Writes data; a reader that has gone ends the command quietly.
+pub(super) fn write(text: &[u8]) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            CliError::ClosedPipe
+        } else {
+            CliError::Output(error)
+        }
+    })
+}
+
+/// Writes a line of data.
+pub(super) fn line(text: &str) -> Result<(), CliError> {
+    write(format!("{text}\n").as_bytes())
+}
+
+/// Writes a JSON value, for programs and people alike.
+pub(super) fn json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| CliError::Failed(format!("cannot write JSON: {error}")))?;
+    line(&text)
+}
+
+/// Writes a JSON value on one line.
+pub(super) fn json_line(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| CliError::Failed(format!("cannot write JSON: {error}")))?;
+    line(&text)
+}
+
+/// Writes a table without borders.
+pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> Result<(), CliError> {
+    write(render(header, rows).as_bytes())
+}
+
+/// A table without borders, as text.
+pub(super) fn render(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let text = table.to_string();
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Says something to the user.
+pub(super) fn say(text: &str) {
+    // Nobody listening is no reason to fail.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Whether talk can be animated.
+pub(super) fn is_animated() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Starts the log on stderr.
+pub(super) fn start_log(level: &str) -> Result<(), CliError> {
+    let filter: LevelFilter = level.parse().map_err(|_| {
+        CliError::Usage(format!("log level `{level}` is none of error, warn, info, debug, trace"))
+    })?;
+    let colour = io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|no_color| no_color.is_empty());
+    let log = tracing_subscriber::fmt()
+        .with_max_level(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .without_time();
+    // A second start in one process (tests) keeps the first.
+    let _ = log.try_init();
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! `cocoon vm start` and `cocoon vm stop`.
+
+use std::time::Duration;
+
+use clap::Args;
+use cocoon_model::record::StopMode;
+
+use super::batch::{Batch, on_vms};
+use crate::cli::args::{LockTimeout, OutputArg, duration};
+use crate::cli::{CliError, Global};
+use crate::engine::Caller;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct StartArgs {
+    /// Names, ids or beginnings of ids
+    #[arg(required = true, value_name = "VM")]
+    vms: Vec<String>,
+    #[command(flatten)]
+    lock: LockTimeout,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct StopArgs {
+    /// Names, ids or beginnings of ids
+    #[arg(required = true, value_name = "VM")]
+    vms: Vec<String>,
+    /// End the hypervisor at once, without asking the guest
+    #[arg(long)]
+    force: bool,
+    /// How long the guest may take to power off [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+pub(super) fn start(args: &StartArgs, global: Global) -> Result<(), CliError> {
+    let engine = global.engine()?;
+    let mut batch = Batch::new("started", args.output.format);
+    on_vms(&engine, &args.vms, &mut batch, |engine, id| {
+        engine.start(id, &Caller::new("vm start", Some(args.lock.timeout))?).map(|_| ())
+    });
+    let done = batch.finish();
+    engine.ledger().tend();
+    done
+}
+
+/// How long a stop waits for a VM that somebody works on, beyond the guest's own time.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn stop(args: &StopArgs, global: Global) -> Result<(), CliError> {
+    let engine = global.engine()?;
+    let patience = args.timeout.unwrap_or(engine.settings().stop_timeout);
+    let mode = if args.force {
+        StopMode::Kill
+    } else {
+        StopMode::Graceful { timeout_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX) }
+    };
+    let mut batch = Batch::new("stopped", args.output.format);
+    on_vms(&engine, &args.vms, &mut batch, |engine, id| {
+        let caller = Caller::new("vm stop", Some(patience.saturating_add(LOCK_PATIENCE)))?;
+        engine.stop(id, mode, &caller).map(|_| ())
+    });
+    let done = batch.finish();
+    engine.ledger().tend();
+    done
+}

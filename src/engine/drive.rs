@@ -1,0 +1,97 @@
+//! The loop that does what a record owes.
+//!
+//! A verb, the daemon, gc and a recovery all end up here: ask the record for its next step, perform it, journal what became
+//! of it, ask again. Whoever comes after a death enters the same loop in the middle.
+
+use std::sync::Arc;
+
+use cocoon_model::command::Command;
+use cocoon_model::decide::{Decision, Settled};
+use cocoon_model::id::VmId;
+use cocoon_model::record::VmRecord;
+use cocoon_model::step::{Outcome, Step, next_step};
+
+use super::caller::Caller;
+use super::{Engine, EngineError};
+use crate::host::lock::OpsGuard;
+
+/// What has become of a VM when nothing more is owed.
+#[derive(Debug, Clone)]
+pub enum Rest {
+    /// It is there.
+    There(Arc<VmRecord>),
+    /// Its record is gone.
+    Gone,
+}
+
+impl Engine {
+    /// Has a command about the guarded VM decided.
+    ///
+    /// # Errors
+    /// Those of the journal, and refusals.
+    pub(crate) fn submit_locked(
+        &self,
+        _guard: &OpsGuard,
+        caller: &Caller,
+        command: &Command,
+    ) -> Result<Option<Settled>, EngineError> {
+        self.submit(caller, command)
+    }
+
+    /// Has a command decided that needs no VM's lock.
+    pub(crate) fn submit(
+        &self,
+        caller: &Caller,
+        command: &Command,
+    ) -> Result<Option<Settled>, EngineError> {
+        match self.ledger().submit(caller, command)? {
+            Decision::Accepted(_) => Ok(None),
+            Decision::AlreadySo(settled) => Ok(Some(settled)),
+            Decision::Refused(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Does what the record of the guarded VM owes, for as long as this caller owns it.
+    ///
+    /// # Errors
+    /// The first step that failed, once what can be taken back is taken back; or the journal.
+    pub(crate) fn drive(
+        &self,
+        guard: &OpsGuard,
+        caller: &Caller,
+        id: VmId,
+    ) -> Result<Rest, EngineError> {
+        let mut failure = None;
+        loop {
+            let Some(record) = self.peek(id)? else { return finish(failure, Rest::Gone) };
+            let owned = record.core.operation.is_some_and(|operation| operation.id == caller.id());
+            let Some(step) = next_step(&record.core).filter(|_| owned) else {
+                return finish(failure, Rest::There(record));
+            };
+            let outcome = self.perform_step(guard, &record, step);
+            let report = Command::Report { id, step, outcome: outcome.clone() };
+            self.submit_locked(guard, caller, &report)?;
+            if let Some(error) = told(id, step, &outcome) {
+                failure.get_or_insert(error);
+            }
+            let still_owed =
+                self.peek(id)?.is_some_and(|after| next_step(&after.core) == Some(step));
+            if still_owed && failure.is_some() {
+                return finish(failure, Rest::There(record));
+            }
+        }
+    }
+}
+
+fn finish(failure: Option<EngineError>, rest: Rest) -> Result<Rest, EngineError> {
+    failure.map_or(Ok(rest), Err)
+}
+
+fn told(id: VmId, step: Step, outcome: &Outcome) -> Option<EngineError> {
+    match outcome {
+        Outcome::Failed(reason) | Outcome::Unproven(reason) => {
+            Some(EngineError::Step { id, step: step.as_str(), reason: reason.clone() })
+        }
+        Outcome::Done | Outcome::Chosen(..) | Outcome::Spawned(_) | Outcome::Up(_) => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! The one door for effects.
+//!
+//! Whatever changes the world beside the journal (files, processes, hypervisors) goes through [`perform`], under a name.
+//! That is also where the crash points sit, one on each side: with the feature `crash-points`, the environment variable
+//! `COCOON_CRASH_AT` names the boundary, or gives its number counted from 1, at which the process kills itself with
+//! SIGKILL; `COCOON_CRASH_LOG` names a file to which every boundary passed is appended, one a line. Without the feature
+//! both sides are empty.
+
+/// Performs an effect.
+pub fn perform<T>(name: &'static str, effect: impl FnOnce() -> T) -> T {
+    boundary(name, Side::Before);
+    let result = effect();
+    boundary(name, Side::After);
+    result
+}
+
+/// Which side of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Nothing of it is done.
+    Before,
+    /// All of it is done; nobody has recorded it.
+    After,
+}
+
+impl Side {
+    /// The suffix of the boundary's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
+}
+
+#[cfg(not(feature = "crash-points"))]
+fn boundary(_: &'static str, _: Side) {}
+
+#[cfg(feature = "crash-points")]
+fn boundary(name: &'static str, side: Side) {
+    crash::passed(&format!("{name}.{}", side.as_str()));
+}
+
+/// A boundary inside the journal, which names its own.
+pub fn journal_boundary(name: &'static str) {
+    #[cfg(feature = "crash-points")]
+    crash::passed(name);
+    #[cfg(not(feature = "crash-points"))]
+    let _ = name;
+}
+
+#[cfg(feature = "crash-points")]
+mod crash {
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Notes that a boundary is passed, and ends the process there if it is the one.
+    pub(super) fn passed(name: &str) {
+        let number = PASSED.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(log) = std::env::var_os("COCOON_CRASH_LOG") {
+            let line = format!("{name}\n");
+            let file = OpenOptions::new().create(true).append(true).open(log);
+            // The log only serves the tests; a test that misses lines fails by itself.
+            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+        let Ok(at) = std::env::var("COCOON_CRASH_AT") else { return };
+        if at == name || at == number.to_string() {
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}

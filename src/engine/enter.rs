@@ -1,0 +1,84 @@
+//! The entrance of every verb that changes a VM: its ops lock, and whatever a dead operation left.
+
+use std::sync::Arc;
+
+use cocoon_model::command::Command;
+use cocoon_model::id::VmId;
+use cocoon_model::record::{VmRecord, VmState};
+
+use super::caller::Caller;
+use super::drive::Rest;
+use super::{Engine, EngineError};
+use crate::host::lock::OpsGuard;
+
+/// A VM with its lock held and nothing left over.
+pub(super) struct Entered {
+    pub(super) guard: OpsGuard,
+    pub(super) rest: Rest,
+    /// What was left over and is finished now, if anything was.
+    pub(super) finished: Option<Finished>,
+}
+
+/// What a dead operation had left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// A placeholder.
+    Placeholder,
+    /// A removal.
+    Removal,
+    /// Anything else.
+    Other,
+}
+
+impl Engine {
+    /// Takes the lock of a VM, waiting for it, and finishes what a dead operation left.
+    pub(super) fn enter(&self, id: VmId, caller: &Caller) -> Result<Entered, EngineError> {
+        let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
+        self.enter_locked(guard, id, caller)
+    }
+
+    /// Finishes what a dead operation left on the guarded VM: its lock is ours, so its owner is dead.
+    pub(super) fn enter_locked(
+        &self,
+        guard: OpsGuard,
+        id: VmId,
+        caller: &Caller,
+    ) -> Result<Entered, EngineError> {
+        let Some(record) = self.vm(id)? else {
+            return Ok(Entered { guard, rest: Rest::Gone, finished: None });
+        };
+        let Some(finished) = left_over(&record) else {
+            return Ok(Entered { guard, rest: Rest::There(record), finished: None });
+        };
+        // Recovery is an operation of its own, so that the verb begins with a record that nobody owns.
+        let recovery = caller.another();
+        let rest = self.recover_locked(&guard, &recovery, id)?;
+        Ok(Entered { guard, rest, finished: Some(finished) })
+    }
+
+    /// Takes over whatever is in flight on the guarded VM and brings it to rest.
+    pub(super) fn recover_locked(
+        &self,
+        guard: &OpsGuard,
+        caller: &Caller,
+        id: VmId,
+    ) -> Result<Rest, EngineError> {
+        self.submit_locked(guard, caller, &Command::TakeOver { id })?;
+        let rest = self.drive(guard, caller, id)?;
+        if let Rest::Gone = rest {
+            self.sweep_ops_lock(guard);
+        }
+        Ok(rest)
+    }
+}
+
+fn left_over(record: &Arc<VmRecord>) -> Option<Finished> {
+    record.core.operation?;
+    Some(if record.core.state == VmState::Creating {
+        Finished::Placeholder
+    } else if record.core.tombstone.is_some() {
+        Finished::Removal
+    } else {
+        Finished::Other
+    })
+}

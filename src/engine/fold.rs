@@ -1,0 +1,77 @@
+//! The state as a fold over the journal's frames.
+
+use cocoon_journal::{Fold, Frame, Hash, Position};
+use cocoon_model::apply::ApplyError;
+use cocoon_model::event::Stamp;
+use cocoon_model::id::OperationId;
+use cocoon_model::state::State;
+use cocoon_model::view::Unreadable;
+
+use super::base::CheckpointBase;
+use crate::codec::{self, CodecError};
+
+/// Why a frame could not be folded in, or a decision not be taken on the fold.
+#[derive(Debug, thiserror::Error)]
+pub enum FoldError {
+    /// The bytes of an event.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The event does not fit the state.
+    #[error(
+        "the journal holds an event that cannot have happened: {0}; `cocoon replay --check` shows where"
+    )]
+    Illegal(#[from] ApplyError),
+    /// The checkpoint under the state.
+    #[error("cannot read the checkpoint under the state: {0}")]
+    Unreadable(#[from] Unreadable),
+}
+
+/// The folded state, and the frame up to which it is folded.
+#[derive(Debug, Default)]
+pub struct StateFold {
+    state: State<CheckpointBase>,
+    position: Position,
+}
+
+impl StateFold {
+    /// Stands on a base that was folded up to a position.
+    #[must_use]
+    pub fn on(base: CheckpointBase, position: Position) -> Self {
+        Self { state: State::on(base, position.seq), position }
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &State<CheckpointBase> {
+        &self.state
+    }
+}
+
+impl Fold for StateFold {
+    type Error = FoldError;
+
+    fn position(&self) -> Position {
+        self.position
+    }
+
+    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), FoldError> {
+        for (seq, entry) in frame.events() {
+            match codec::decode(entry)? {
+                Some(event) => self.state.apply(&stamp(frame, seq), &event)?,
+                None => self.state.skip(seq).map_err(ApplyError::from)?,
+            }
+        }
+        self.position = frame.position(hash);
+        Ok(())
+    }
+}
+
+/// What the journal knows of an event beside its body.
+#[must_use]
+pub fn stamp(frame: &Frame, seq: u64) -> Stamp {
+    Stamp {
+        seq,
+        at_us: frame.header.wall_us,
+        operation: OperationId(frame.header.operation.as_u128()),
+    }
+}

@@ -1,0 +1,176 @@
+//! Collecting what nobody owns any more.
+//!
+//! gc recovers what dead operations left, by the same body as every other actor, and sweeps files that belong to nothing.
+//! It waits for nobody: what is locked is left for the next time. It removes only what the journal has named.
+
+use cocoon_model::id::VmId;
+use cocoon_model::record::{VmCore, VmState};
+use cocoon_model::recover::{Action, Seen, recover};
+
+use super::caller::Caller;
+use super::drive::Rest;
+use super::effect::perform;
+use super::{Engine, EngineError};
+
+/// What one item of a collection came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collected {
+    /// `vm`, `image` or `vmlock`.
+    pub module: &'static str,
+    /// What was collected.
+    pub what: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// What a collection came to.
+#[derive(Debug, Default)]
+pub struct Collection {
+    /// What was collected or brought to rest.
+    pub collected: Vec<Collected>,
+    /// What is left for the next time, with the reason.
+    pub left: Vec<(VmId, String)>,
+    /// What failed.
+    pub failures: Vec<EngineError>,
+}
+
+impl Engine {
+    /// Collects what nobody owns any more.
+    ///
+    /// # Errors
+    /// If the state cannot be read; failures of single items are in the collection.
+    pub fn gc(&self, caller: &Caller) -> Result<Collection, EngineError> {
+        let mut collection = Collection::default();
+        for (id, action) in self.plan()? {
+            self.carry_out(id, &action, caller, &mut collection);
+        }
+        match self.collect_images(&caller.another()) {
+            Ok(unlinked) => collection.collected.extend(unlinked.iter().map(|path| Collected {
+                module: "image",
+                what: path.display().to_string(),
+                reason: "unreferenced",
+            })),
+            Err(error) => collection.failures.push(error),
+        }
+        match self.sweep_locks() {
+            Ok(swept) => collection.collected.extend(swept),
+            Err(error) => collection.failures.push(error),
+        }
+        Ok(collection)
+    }
+
+    /// What is owed to whom, by records and by what is seen of the world.
+    ///
+    /// # Errors
+    /// If the state or a lock cannot be read.
+    pub fn plan(&self) -> Result<Vec<(VmId, Action)>, EngineError> {
+        let records = self.ledger().refresh()?.vms()?;
+        let mut seen: Vec<(VmCore, Seen)> = Vec::with_capacity(records.len());
+        for record in records {
+            seen.push((record.core.clone(), self.observe(&record)?));
+        }
+        Ok(recover(seen.iter().map(|(core, seen)| (core, seen.clone()))).actions)
+    }
+
+    fn carry_out(&self, id: VmId, action: &Action, caller: &Caller, collection: &mut Collection) {
+        match action {
+            Action::Leave | Action::Watch(_) => {}
+            Action::Busy => collection.left.push((id, "somebody works on it".to_owned())),
+            Action::CannotTell(reason) => collection.left.push((id, reason.clone())),
+            Action::TakeOver | Action::RecordExit | Action::Adopt(_) => {
+                match self.settle(id, &caller.another()) {
+                    Ok(Settling::Collected(reason)) => collection.collected.push(Collected {
+                        module: "vm",
+                        what: id.to_string(),
+                        reason,
+                    }),
+                    Ok(Settling::Nothing) => {}
+                    Ok(Settling::Busy) => {
+                        collection.left.push((id, "somebody works on it".to_owned()));
+                    }
+                    Err(error) => collection.failures.push(error),
+                }
+            }
+        }
+    }
+
+    /// Brings one VM to rest, if nobody works on it: takes over what is in flight, records an exit, adopts a VMM.
+    ///
+    /// # Errors
+    /// The journal, or the step that failed and stays owed.
+    pub fn settle(&self, id: VmId, caller: &Caller) -> Result<Settling, EngineError> {
+        let Ok(guard) = self.locks().try_ops(id.as_str(), &caller.holder()?)? else {
+            return Ok(Settling::Busy);
+        };
+        let Some(record) = self.vm(id)? else {
+            self.sweep_ops_lock(&guard);
+            return Ok(Settling::Nothing);
+        };
+        if record.core.operation.is_some() {
+            let reason = owed(&record.core);
+            let rest = self.recover_locked(&guard, caller, id)?;
+            let gone = matches!(rest, Rest::Gone);
+            return Ok(Settling::Collected(if gone { reason } else { "interrupted" }));
+        }
+        self.settle_idle(&guard, caller, &record)
+    }
+
+    /// A VM without an operation whose record and VMM may have drifted apart.
+    fn settle_idle(
+        &self,
+        guard: &crate::host::lock::OpsGuard,
+        caller: &Caller,
+        record: &cocoon_model::record::VmRecord,
+    ) -> Result<Settling, EngineError> {
+        use cocoon_model::command::{Command, VmmSeen};
+        let core = &record.core;
+        let open = core.state == VmState::Running || core.interval_open;
+        let (command, reason) = match self.observe_vmm(record)? {
+            VmmSeen::Dead if open => {
+                let command = Command::ObserveExit { id: core.id, generation: core.generation };
+                (command, "unexpected-exit")
+            }
+            VmmSeen::Alive(identity) if core.state != VmState::Running => {
+                (Command::Adopt { id: core.id, identity }, "adopted")
+            }
+            VmmSeen::Alive(_) | VmmSeen::Dead | VmmSeen::Inconclusive(_) => {
+                return Ok(Settling::Nothing);
+            }
+        };
+        self.submit_locked(guard, caller, &command)?;
+        Ok(Settling::Collected(reason))
+    }
+
+    fn sweep_locks(&self) -> Result<Vec<Collected>, EngineError> {
+        // Asked again under each lock. What cannot be looked up is kept.
+        let is_known = |id: &str| match id.parse() {
+            Ok(id) => self.vm(id).map_or(true, |record| record.is_some()),
+            Err(_) => true,
+        };
+        let swept = perform("gc.sweep-locks", || self.locks().sweep(is_known))?;
+        Ok(swept
+            .removed
+            .iter()
+            .map(|path| Collected {
+                module: "vmlock",
+                what: path.display().to_string(),
+                reason: "orphan-lease",
+            })
+            .collect())
+    }
+}
+
+/// What bringing one VM to rest came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settling {
+    /// Something was done, for this reason.
+    Collected(&'static str),
+    /// Nothing was owed.
+    Nothing,
+    /// Somebody works on it.
+    Busy,
+}
+
+fn owed(core: &VmCore) -> &'static str {
+    if core.state == VmState::Creating { "stale-creating" } else { "interrupted-delete" }
+}

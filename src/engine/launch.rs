@@ -1,0 +1,269 @@
+//! The effects of a launch and of its end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cocoon_model::command::VmmSeen;
+use cocoon_model::id::LaunchToken;
+use cocoon_model::record::{self, StopMode, VmRecord};
+use cocoon_model::step::Outcome;
+
+use super::Engine;
+use super::effect::perform;
+use super::observe::{host_identity, journal_identity};
+use crate::host::lock::{Observed, OpsGuard};
+use crate::host::process::{self, Liveness, ProcessHandle, ProcessIdentity};
+use crate::host::serial;
+use crate::host::spawn::{Placement, Scope, VmmCommand, spawn_vmm};
+use crate::host::vmm::{ApiError, CALL_TIMEOUT, LaunchSpec, RuntimePaths, VmmState};
+
+/// How long a killed VMM may take to be gone, with all that it held.
+const DEATH_PATIENCE: Duration = Duration::from_secs(5);
+
+type Told<T> = Result<T, String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+pub(super) fn paths(record: &VmRecord) -> Told<RuntimePaths> {
+    RuntimePaths::new(Path::new(&record.spec.run_dir), Path::new(&record.spec.log_dir))
+        .map_err(text)
+}
+
+impl Engine {
+    /// Chooses the mark and the accelerator of the next launch.
+    pub(super) fn choose_launch(&self) -> Outcome {
+        Outcome::Chosen(LaunchToken(super::random::u64()), self.accelerator())
+    }
+
+    pub(super) fn spawn_vmm(&self, _guard: &OpsGuard, record: &VmRecord) -> Outcome {
+        match self.try_spawn(record) {
+            Ok(identity) => Outcome::Spawned(journal_identity(&identity)),
+            Err(reason) => Outcome::Failed(reason),
+        }
+    }
+
+    fn try_spawn(&self, record: &VmRecord) -> Told<ProcessIdentity> {
+        let paths = paths(record)?;
+        let command = self.backend().command(&launch_spec(record, paths.clone())).map_err(text)?;
+        let lock = self.locks().vmm_for_launch(record.core.id.as_str()).map_err(text)?;
+        perform("vmm.clear-sockets", || clear_sockets(&paths))?;
+        perform("vmm.begin-logs", || begin_logs(&paths))?;
+        let vmm = VmmCommand {
+            program: command.program,
+            args: command.args,
+            env: Vec::new(),
+            log_file: paths.vmm_log,
+            umask: 0o077,
+            network_namespace: None,
+            scope: Some(Scope::of_vm(record.core.id.as_str())),
+        };
+        let spawned = perform("vmm.spawn", || spawn_vmm(&vmm, lock)).map_err(text)?;
+        if let Placement::Inherited(reason) = spawned.placement() {
+            tracing::info!(
+                "the VMM shares the control group of this command, and dies with it: {reason}"
+            );
+        }
+        Ok(*spawned.identity())
+    }
+
+    pub(super) fn await_vmm(&self, record: &VmRecord) -> Outcome {
+        let Some(identity) = record.core.launch.and_then(|launch| launch.identity) else {
+            return Outcome::Failed("its VMM was never spawned".to_owned());
+        };
+        match self.try_await(record, &identity) {
+            Ok(()) => Outcome::Up(identity),
+            Err(reason) => self.give_up(record, reason),
+        }
+    }
+
+    fn try_await(&self, record: &VmRecord, identity: &record::ProcessIdentity) -> Told<()> {
+        let paths = paths(record)?;
+        let process = host_identity(identity);
+        let mut lives = || !matches!(process::liveness(&process), Liveness::Dead);
+        let wait = self.settings().socket_wait;
+        self.backend().wait_ready(&paths, &mut lives, wait).map_err(|failure| {
+            let hint = low_memory_hint(record.spec.config.memory);
+            format!("{failure}{hint}")
+        })?;
+        perform("vmm.boot", || self.backend().boot(&paths, CALL_TIMEOUT)).map_err(text)
+    }
+
+    /// Ends the VMM of a launch that failed; only a VMM that is proven dead makes the failure final.
+    fn give_up(&self, record: &VmRecord, reason: String) -> Outcome {
+        match self.kill(record, Duration::ZERO) {
+            Ok(()) => Outcome::Failed(reason),
+            Err(kept) => {
+                Outcome::Unproven(format!("{reason}; and its VMM could not be ended: {kept}"))
+            }
+        }
+    }
+
+    /// The operation that launched it is dead: a guest that runs is kept, anything else is ended.
+    pub(super) fn settle_launch(&self, record: &VmRecord) -> Outcome {
+        let interrupted = || "the command that was starting it died".to_owned();
+        match self.observe_vmm(record) {
+            Err(error) => Outcome::Unproven(error.to_string()),
+            Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
+            Ok(VmmSeen::Dead) => Outcome::Failed(interrupted()),
+            Ok(VmmSeen::Alive(identity)) => match self.status(record) {
+                Ok(state) if state.guest_runs() => Outcome::Up(identity),
+                Ok(_) | Err(_) => self.give_up(record, interrupted()),
+            },
+        }
+    }
+
+    pub(super) fn status(&self, record: &VmRecord) -> Told<VmmState> {
+        self.backend().status(&paths(record)?, CALL_TIMEOUT).map_err(text)
+    }
+
+    pub(super) fn stop_vmm(&self, record: &VmRecord, mode: StopMode) -> Outcome {
+        let stopped = match mode {
+            // Disks that are about to go need no flush.
+            StopMode::Kill if removes(record) => self.kill(record, Duration::ZERO),
+            StopMode::Kill => self.kill(record, self.settings().terminate_grace),
+            StopMode::Graceful { timeout_ms } => {
+                self.power_off(record, Duration::from_millis(timeout_ms));
+                self.kill(record, self.settings().terminate_grace)
+            }
+        };
+        match stopped {
+            Ok(()) => Outcome::Done,
+            Err(reason) => Outcome::Unproven(reason),
+        }
+    }
+
+    /// Asks the guest to power off and gives it its time. What comes of it is seen by whoever ends the VMM next.
+    fn power_off(&self, record: &VmRecord, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let Ok(VmmSeen::Alive(identity)) = self.observe_vmm(record) else { return };
+        let Ok(Some(process)) = ProcessHandle::open(&host_identity(&identity)) else { return };
+        let Ok(paths) = paths(record) else { return };
+        let asked = perform("vmm.power-off", || {
+            self.backend().request_power_off(&paths, CALL_TIMEOUT.min(patience))
+        });
+        match asked {
+            Ok(()) => {
+                let ended = process.wait_exit(Some(deadline));
+                tracing::debug!(?ended, "the guest had its time to power off");
+            }
+            Err(ApiError::Dead(_)) => {}
+            Err(error) => tracing::debug!("the guest cannot be asked to power off: {error}"),
+        }
+    }
+
+    /// Ends the VMM and proves it dead.
+    pub(super) fn kill(&self, record: &VmRecord, grace: Duration) -> Told<()> {
+        match self.observe_vmm(record).map_err(text)? {
+            VmmSeen::Inconclusive(reason) => return Err(reason),
+            VmmSeen::Dead => {}
+            VmmSeen::Alive(identity) => {
+                let process = host_identity(&identity);
+                perform("vmm.terminate", || process::terminate(&process, grace, DEATH_PATIENCE))
+                    .map_err(text)?;
+            }
+        }
+        self.await_death(record)?;
+        perform("vmm.clear-sockets", || clear_sockets(&paths(record)?))
+    }
+
+    /// Waits until the dead VMM's lock is free: then all that it held is released.
+    fn await_death(&self, record: &VmRecord) -> Told<()> {
+        match self.locks().observe_vmm(record.core.id.as_str()).map_err(text)? {
+            Observed::Free | Observed::NoFile => Ok(()),
+            Observed::Held(_) => {
+                let lock = self.locks().vmm_for_launch(record.core.id.as_str());
+                lock.map(drop).map_err(|error| format!("its VMM lock stays held: {error}"))
+            }
+        }
+    }
+
+    pub(super) fn prove_vmm_dead(&self, record: &VmRecord, kill: bool) -> Outcome {
+        match self.observe_vmm(record) {
+            Err(error) => Outcome::Unproven(error.to_string()),
+            Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
+            Ok(VmmSeen::Dead) => Outcome::Done,
+            Ok(VmmSeen::Alive(_)) if kill => match self.kill(record, Duration::ZERO) {
+                Ok(()) => Outcome::Done,
+                Err(reason) => Outcome::Unproven(reason),
+            },
+            Ok(VmmSeen::Alive(identity)) => {
+                Outcome::Failed(format!("its VMM lives (pid {}); stop it first", identity.pid))
+            }
+        }
+    }
+}
+
+/// Each launch begins its logs anew; those of the launch before are kept beside them.
+fn begin_logs(paths: &RuntimePaths) -> Told<()> {
+    for log in [&paths.vmm_log, &paths.console_log] {
+        serial::begin_log(log)
+            .map_err(|error| format!("cannot begin {}: {error}", log.display()))?;
+    }
+    Ok(())
+}
+
+fn removes(record: &VmRecord) -> bool {
+    let delete = |operation: record::Operation| {
+        matches!(operation.kind, record::OperationKind::Delete { .. })
+    };
+    record.core.operation.is_some_and(delete)
+}
+
+/// Sockets of a VMM that is not there any more would make the next one fail to bind.
+fn clear_sockets(paths: &RuntimePaths) -> Told<()> {
+    for socket in paths.sockets() {
+        match std::fs::remove_file(socket) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("cannot remove {}: {error}", socket.display())),
+        }
+    }
+    Ok(())
+}
+
+fn low_memory_hint(memory: u64) -> &'static str {
+    if memory < 96 << 20 {
+        "; a Linux guest with an initrd needs about 96 MiB of memory: try --memory 128M"
+    } else {
+        ""
+    }
+}
+
+fn launch_spec(record: &VmRecord, paths: RuntimePaths) -> LaunchSpec {
+    use crate::host::vmm::{Accelerator, Boot, Disk, DiskFormat, DiskRole, Nic};
+    let spec = &record.spec;
+    let boot = match &spec.boot {
+        record::Boot::Disk => Boot::Disk,
+        record::Boot::Direct { kernel, initrd, cmdline } => Boot::Direct {
+            kernel: kernel.into(),
+            initrd: Some(initrd.into()),
+            cmdline: cmdline.clone(),
+        },
+    };
+    let disk = |disk: &record::Disk| Disk {
+        path: (&disk.path).into(),
+        format: match disk.format {
+            record::DiskFormat::Qcow2 => DiskFormat::Qcow2,
+            record::DiskFormat::Raw => DiskFormat::Raw,
+        },
+        readonly: false,
+        serial: disk.serial.clone(),
+        role: DiskRole::Root,
+    };
+    LaunchSpec {
+        vm_id: record.core.id.to_string(),
+        name: record.core.name.clone(),
+        cpus: spec.config.cpu,
+        memory_bytes: spec.config.memory,
+        boot,
+        disks: spec.disks.iter().map(disk).collect(),
+        nics: spec.nics.iter().map(|nic| Nic::User { mac: nic.mac.clone() }).collect(),
+        accelerator: match record.notes.accelerator {
+            Some(record::Accelerator::Kvm) => Accelerator::Kvm,
+            Some(record::Accelerator::Tcg) | None => Accelerator::Tcg,
+        },
+        paths,
+    }
+}

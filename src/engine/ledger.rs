@@ -1,0 +1,188 @@
+//! The journal with the state folded from it: where decisions are taken and become true.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
+use cocoon_journal::store::{self, Store, StoreError, StoreOptions};
+use cocoon_journal::{Fold as _, Journal as _, JournalError, Position, Proposal, SegmentedJournal};
+use cocoon_model::command::Command;
+use cocoon_model::decide::{Decision, decide};
+use cocoon_model::state::State;
+
+use super::base::{CheckpointBase, key_change};
+use super::caller::Caller;
+use super::effect;
+use super::error::EngineError;
+use super::fold::{FoldError, StateFold};
+use crate::codec;
+
+/// How long one transaction may wait for the journal's lock; nobody holds it for longer than a write.
+const TRANSACTION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The journal, and the state folded from it.
+#[derive(Debug)]
+pub struct Ledger {
+    dir: PathBuf,
+    journal: SegmentedJournal,
+    fold: StateFold,
+    checkpoint: Position,
+}
+
+impl Ledger {
+    /// Opens the journal of a root, creating it on first use; the state is folded when it is first asked for.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn open(dir: &Path) -> Result<Self, EngineError> {
+        let options =
+            cocoon_journal::Options { boundary: effect::journal_boundary, ..Default::default() };
+        let journal = SegmentedJournal::open(dir, options)?;
+        let mut ledger = Self {
+            dir: dir.to_owned(),
+            journal,
+            fold: StateFold::default(),
+            checkpoint: Position::default(),
+        };
+        ledger.rebase()?;
+        Ok(ledger)
+    }
+
+    /// Puts the fold on the newest checkpoint that can be read.
+    fn rebase(&mut self) -> Result<(), EngineError> {
+        let latest =
+            Checkpoint::latest(&self.dir).map_err(|error| EngineError::Host(error.to_string()))?;
+        for damaged in &latest.damaged {
+            tracing::warn!(
+                seq = damaged.seq,
+                "a checkpoint is damaged and passed over: {}",
+                damaged.error
+            );
+        }
+        self.checkpoint = latest.checkpoint.as_ref().map(Checkpoint::position).unwrap_or_default();
+        self.fold = StateFold::on(CheckpointBase::new(latest.checkpoint), self.checkpoint);
+        Ok(())
+    }
+
+    /// Brings the state up to the durable end of the journal.
+    ///
+    /// # Errors
+    /// Those of the journal and of the fold.
+    pub fn refresh(&mut self) -> Result<&State<CheckpointBase>, EngineError> {
+        match self.journal.refresh(&mut self.fold) {
+            Ok(()) => {}
+            Err(error) => return Err(self.failed(error)),
+        }
+        Ok(self.fold.state())
+    }
+
+    /// The state as of the last refresh or decision of this process.
+    #[must_use]
+    pub fn state(&self) -> &State<CheckpointBase> {
+        self.fold.state()
+    }
+
+    /// The frame up to which the state is folded.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.fold.position()
+    }
+
+    /// The journal itself, for reading.
+    #[must_use]
+    pub fn journal(&self) -> &SegmentedJournal {
+        &self.journal
+    }
+
+    /// Has a command decided on the newest state; what is accepted is durable when this returns.
+    ///
+    /// # Errors
+    /// Those of the journal and of the fold. After a failed write the state is built anew at the next use.
+    pub fn submit(&mut self, caller: &Caller, command: &Command) -> Result<Decision, EngineError> {
+        let deadline = Instant::now() + TRANSACTION_PATIENCE;
+        let operation = caller.id();
+        let decided = self.journal.transact(&mut self.fold, &caller.writer(), deadline, |fold| {
+            let decision = decide(fold.state(), operation, command)?;
+            match &decision {
+                Decision::Accepted(events) => {
+                    let entries =
+                        events.iter().map(codec::encode).collect::<Result<Vec<_>, _>>()?;
+                    Ok(Proposal::Append(entries, decision))
+                }
+                Decision::AlreadySo(_) | Decision::Refused(_) => Ok(Proposal::Answer(decision)),
+            }
+        });
+        match decided {
+            Ok(outcome) => Ok(outcome.answer),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// A failure may leave the fold ahead of the disk: it is dropped, and built anew from what is there.
+    fn failed(&mut self, error: JournalError) -> EngineError {
+        let options =
+            cocoon_journal::Options { boundary: effect::journal_boundary, ..Default::default() };
+        if let Ok(journal) = SegmentedJournal::open(&self.dir, options) {
+            self.journal = journal;
+        }
+        if let Err(error) = self.rebase() {
+            tracing::warn!("the state cannot be built anew: {error}");
+        }
+        match error.into_caller_error::<FoldError>() {
+            Ok(error) => EngineError::Fold(error),
+            Err(error) => EngineError::Journal(error),
+        }
+    }
+
+    /// Writes what is derived from the journal, if it is due and nobody else does: a checkpoint, then the store. Called
+    /// after the answer is out; a failure is told and changes nothing.
+    pub fn tend(&mut self) {
+        if checkpoint::due(self.position().seq, self.checkpoint.seq)
+            && let Err(error) = self.write_checkpoint()
+        {
+            tracing::warn!("no checkpoint was written: {error}");
+        }
+        if let Err(error) = self.feed_store() {
+            tracing::warn!("the event store was not brought up to date: {error}");
+        }
+    }
+
+    fn write_checkpoint(&mut self) -> Result<(), EngineError> {
+        let told = |error: cocoon_journal::checkpoint::CheckpointError| {
+            EngineError::Host(error.to_string())
+        };
+        let options =
+            CheckpointOptions { boundary: effect::journal_boundary, ..Default::default() };
+        let Some(mut writer) = CheckpointWriter::try_lock(&self.dir, options).map_err(told)? else {
+            return Ok(());
+        };
+        if writer.previous().map(Checkpoint::position).unwrap_or_default() != self.checkpoint {
+            return Ok(());
+        }
+        self.refresh()?;
+        let durable = self.journal.durable()?;
+        let changes = self.fold.state().changes();
+        let mut changes =
+            changes.map(|change| key_change(&change)).collect::<Result<Vec<_>, _>>()?;
+        changes.sort_unstable();
+        writer.write_changes(self.checkpoint, self.position(), durable, changes).map_err(told)?;
+        Ok(())
+    }
+
+    /// Brings the event store up to date, if it is far behind and nobody else has it open.
+    fn feed_store(&mut self) -> Result<(), EngineError> {
+        let told = |error: StoreError| EngineError::Host(error.to_string());
+        let durable = self.journal.durable()?;
+        if !store::due(store::lag(&self.dir, durable.seq).map_err(told)?) {
+            return Ok(());
+        }
+        let options = StoreOptions { boundary: effect::journal_boundary };
+        let Some(mut store) = Store::try_open_with(&self.dir, options).map_err(told)? else {
+            return Ok(());
+        };
+        for repair in store.catch_up(&self.journal, durable).map_err(told)?.repairs {
+            tracing::info!("the event store was repaired: {repair:?}");
+        }
+        Ok(())
+    }
+}

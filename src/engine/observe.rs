@@ -1,0 +1,113 @@
+//! What can be seen of a VM: its ops lock, and whether its VMM lives.
+//!
+//! The VMM lock is the proof of life: every launch takes it, and the VMM alone inherits it. Free means dead. Held means
+//! alive or starting; then the recorded identity, or a scan of the processes, says which process it is. Whatever cannot be
+//! told is inconclusive, and an inconclusive look never ends anything.
+
+use std::path::Path;
+
+use cocoon_model::command::VmmSeen;
+use cocoon_model::record::{self, VmRecord};
+use cocoon_model::recover::{LockSeen, Seen};
+use uuid::Uuid;
+
+use super::{Engine, EngineError};
+use crate::host::lock::Observed;
+use crate::host::process::{self, Liveness, ProcessIdentity};
+use crate::host::vmm::RuntimePaths;
+
+/// The identity as the host knows it.
+pub(crate) fn host_identity(identity: &record::ProcessIdentity) -> ProcessIdentity {
+    ProcessIdentity {
+        pid: identity.pid,
+        start_time: identity.start_time,
+        boot_id: Uuid::from_u128(identity.boot_id),
+        pid_namespace: identity.pid_namespace,
+    }
+}
+
+/// The identity as the journal knows it.
+pub(crate) fn journal_identity(identity: &ProcessIdentity) -> record::ProcessIdentity {
+    record::ProcessIdentity {
+        pid: identity.pid,
+        start_time: identity.start_time,
+        boot_id: identity.boot_id.as_u128(),
+        pid_namespace: identity.pid_namespace,
+    }
+}
+
+impl Engine {
+    /// What is seen of the VMM of a record.
+    ///
+    /// # Errors
+    /// If its lock cannot be looked at.
+    pub fn observe_vmm(&self, record: &VmRecord) -> Result<VmmSeen, EngineError> {
+        let known = record.core.launch.and_then(|launch| launch.identity);
+        let observed = self.locks().observe_vmm(record.core.id.as_str())?;
+        Ok(match observed {
+            Observed::Free => self.confirm_dead(known.as_ref()),
+            Observed::NoFile if record.core.launch.is_none() => VmmSeen::Dead,
+            // Its lock file was removed under it; a process that lives is found by what it is.
+            Observed::NoFile => match self.confirm_dead(known.as_ref()) {
+                VmmSeen::Dead => self.scan(record, VmmSeen::Dead),
+                seen => seen,
+            },
+            Observed::Held(_) => {
+                match known.map(|identity| process::liveness(&host_identity(&identity))) {
+                    Some(Liveness::Alive) => known.map_or(VmmSeen::Dead, VmmSeen::Alive),
+                    Some(Liveness::Inconclusive(reason)) => VmmSeen::Inconclusive(reason),
+                    Some(Liveness::Dead) | None => {
+                        let starting = "its VMM lock is held by a process that cannot be found";
+                        self.scan(record, VmmSeen::Inconclusive(starting.to_owned()))
+                    }
+                }
+            }
+        })
+    }
+
+    /// A free lock proves the VMM dead, unless somebody put another file in the place of the one that it holds: so a
+    /// recorded process is looked at as well.
+    fn confirm_dead(&self, known: Option<&record::ProcessIdentity>) -> VmmSeen {
+        let Some(identity) = known else { return VmmSeen::Dead };
+        match process::liveness(&host_identity(identity)) {
+            Liveness::Dead => VmmSeen::Dead,
+            Liveness::Alive => VmmSeen::Alive(*identity),
+            Liveness::Inconclusive(reason) => VmmSeen::Inconclusive(reason),
+        }
+    }
+
+    /// Looks for a process that runs this VM's API socket; `otherwise` if there is none.
+    fn scan(&self, record: &VmRecord, otherwise: VmmSeen) -> VmmSeen {
+        let paths = match RuntimePaths::new(
+            Path::new(&record.spec.run_dir),
+            Path::new(&record.spec.log_dir),
+        ) {
+            Ok(paths) => paths,
+            Err(error) => return VmmSeen::Inconclusive(error.to_string()),
+        };
+        match process::scan(&self.vmm_binary_name(), &paths.api_socket) {
+            Err(inconclusive) => VmmSeen::Inconclusive(inconclusive.to_string()),
+            Ok(found) => match found.as_slice() {
+                [] => otherwise,
+                [one] => VmmSeen::Alive(journal_identity(one)),
+                several => {
+                    let pids: Vec<String> =
+                        several.iter().map(|found| found.pid.to_string()).collect();
+                    VmmSeen::Inconclusive(format!("several processes run it: {}", pids.join(", ")))
+                }
+            },
+        }
+    }
+
+    /// What is seen of a VM by somebody who holds no lock of it.
+    ///
+    /// # Errors
+    /// If its locks cannot be looked at.
+    pub fn observe(&self, record: &VmRecord) -> Result<Seen, EngineError> {
+        let lock = match self.locks().observe_ops(record.core.id.as_str())? {
+            Observed::Free | Observed::NoFile => LockSeen::Free,
+            Observed::Held(_) => LockSeen::Held,
+        };
+        Ok(Seen { lock, vmm: self.observe_vmm(record)? })
+    }
+}

@@ -1,0 +1,76 @@
+//! Starting and stopping.
+
+use std::sync::Arc;
+
+use cocoon_model::command::Command;
+use cocoon_model::decide::{Refusal, Settled};
+use cocoon_model::id::{LaunchToken, VmId};
+use cocoon_model::record::{StopMode, VmRecord};
+
+use super::caller::Caller;
+use super::drive::Rest;
+use super::enter::{Entered, Finished};
+use super::{Engine, EngineError, random};
+
+impl Engine {
+    /// Starts a VM; one that runs already is fine.
+    ///
+    /// # Errors
+    /// A refusal, or the step of the launch that failed.
+    pub fn start(&self, id: VmId, caller: &Caller) -> Result<Arc<VmRecord>, EngineError> {
+        let entered = self.enter(id, caller)?;
+        let record = there(&entered, id)?;
+        let command = Command::Start {
+            id,
+            seen: self.observe_vmm(&record)?,
+            token: LaunchToken(random::u64()),
+            accelerator: self.accelerator(),
+        };
+        self.begin(&entered, caller, id, &command)
+    }
+
+    /// Stops a VM; one that is stopped already is fine.
+    ///
+    /// # Errors
+    /// A refusal, or why the VMM could not be ended.
+    pub fn stop(
+        &self,
+        id: VmId,
+        mode: StopMode,
+        caller: &Caller,
+    ) -> Result<Arc<VmRecord>, EngineError> {
+        let entered = self.enter(id, caller)?;
+        let record = there(&entered, id)?;
+        let command = Command::Stop { id, seen: self.observe_vmm(&record)?, mode };
+        self.begin(&entered, caller, id, &command)
+    }
+
+    fn begin(
+        &self,
+        entered: &Entered,
+        caller: &Caller,
+        id: VmId,
+        command: &Command,
+    ) -> Result<Arc<VmRecord>, EngineError> {
+        let settled: Option<Settled> = self.submit_locked(&entered.guard, caller, command)?;
+        tracing::debug!(vm = %id, ?settled, "decided");
+        match self.drive(&entered.guard, caller, id)? {
+            Rest::There(record) => Ok(record),
+            Rest::Gone => Err(Refusal::VmNotFound(id).into()),
+        }
+    }
+}
+
+/// The record on which a verb begins, or why there is none.
+fn there(entered: &Entered, id: VmId) -> Result<Arc<VmRecord>, EngineError> {
+    match (&entered.rest, entered.finished) {
+        (Rest::There(record), _) => Ok(Arc::clone(record)),
+        (Rest::Gone, Some(Finished::Placeholder)) => Err(EngineError::Host(format!(
+            "vm {id} was a placeholder of a creation that died; it was cleared away: vm not found"
+        ))),
+        (Rest::Gone, Some(_)) => Err(EngineError::Host(format!(
+            "vm {id} was partially deleted; recovery finished the removal: vm not found"
+        ))),
+        (Rest::Gone, None) => Err(Refusal::VmNotFound(id).into()),
+    }
+}

@@ -1,0 +1,24 @@
+//! Which effect each step is.
+
+use cocoon_model::record::VmRecord;
+use cocoon_model::step::{Outcome, Step};
+
+use super::Engine;
+use crate::host::lock::OpsGuard;
+
+impl Engine {
+    /// Performs a step that the record of the guarded VM owes.
+    pub(super) fn perform_step(&self, guard: &OpsGuard, record: &VmRecord, step: Step) -> Outcome {
+        tracing::debug!(vm = %record.core.id, step = step.as_str(), "step");
+        match step {
+            Step::PrepareStorage => self.prepare_storage(guard, record),
+            Step::ChooseLaunch => self.choose_launch(),
+            Step::SpawnVmm => self.spawn_vmm(guard, record),
+            Step::AwaitVmm => self.await_vmm(record),
+            Step::SettleLaunch => self.settle_launch(record),
+            Step::StopVmm(mode) => self.stop_vmm(record, mode),
+            Step::ProveVmmDead { kill } => self.prove_vmm_dead(record, kill),
+            Step::Remove(part) => self.remove_part(guard, record, part),
+        }
+    }
+}
