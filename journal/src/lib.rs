@@ -14,6 +14,7 @@
 //! * [`lock`]: one writer at a time.
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
 //! * [`tail`]: following it as it grows.
+//! * [`verify`], [`export`]: the whole of it, however damaged.
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
@@ -26,6 +27,7 @@ pub mod conformance;
 mod cursor;
 mod directory;
 pub mod error;
+pub mod export;
 mod files;
 pub mod frame;
 mod head;
@@ -33,6 +35,7 @@ pub mod journal;
 pub mod lock;
 mod memory;
 pub mod reserved;
+mod scan;
 pub mod segment;
 pub mod segmented;
 pub mod store;
@@ -40,6 +43,7 @@ pub mod table;
 pub mod tail;
 #[cfg(test)]
 mod testing;
+pub mod verify;
 mod view;
 mod window;
 

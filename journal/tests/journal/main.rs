@@ -11,6 +11,8 @@ mod basics;
 mod child;
 mod crash;
 mod many;
+mod power;
 mod support;
 mod tailing;
 mod torn;
+mod whole;
