@@ -207,7 +207,7 @@ pub enum DeleteStep {
     RunDirectory,
     /// The log directory.
     LogDirectory,
-    /// The lock file of the VMM.
+    /// The lock file of the VMM, with its control group.
     VmmLock,
 }
 

@@ -165,7 +165,13 @@ impl Engine {
             }
         }
         self.await_death(record)?;
-        perform("vmm.clear-sockets", || clear_sockets(&paths(record)?))
+        perform("vmm.clear-sockets", || clear_sockets(&paths(record)?))?;
+        // One that stays goes with the VM; a cgroup without a process costs nothing.
+        let scope = Scope::of_vm(record.core.id.as_str());
+        if let Err(error) = perform("vmm.remove-control-group", || scope.remove()) {
+            tracing::debug!("the control group of {} stays: {error}", record.core.id);
+        }
+        Ok(())
     }
 
     /// Waits until the dead VMM's lock is free: then all that it held is released.

@@ -14,6 +14,7 @@ use super::effect::perform;
 use super::{Engine, EngineError};
 use crate::host::directory;
 use crate::host::lock::{Observed, OpsGuard};
+use crate::host::spawn::Scope;
 
 /// How a VM is removed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,9 +112,13 @@ impl Engine {
                     .map(|_| ())
                     .map_err(|e| e.to_string())
             }),
-            DeleteStep::VmmLock => perform("remove.vmm-lock", || {
-                self.locks().remove_vmm(guard).map_err(|e| e.to_string())
-            }),
+            DeleteStep::VmmLock => {
+                let scope = perform("remove.control-group", || Scope::of_vm(id).remove());
+                scope.map_err(|error| error.to_string()).and_then(|()| {
+                    perform("remove.vmm-lock", || self.locks().remove_vmm(guard))
+                        .map_err(|error| error.to_string())
+                })
+            }
         };
         match removed {
             Ok(()) => Outcome::Done,

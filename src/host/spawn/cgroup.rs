@@ -67,6 +67,15 @@ impl Scope {
         }
     }
 
+    /// Whether this process may create cgroups of this slice. The error is a reason in words.
+    pub fn is_possible(&self) -> Result<(), String> {
+        let mount = mount_point()?;
+        let slice = mount.join(&self.slice);
+        let parent = if slice.is_dir() { slice } else { mount };
+        rustix::fs::access(&parent, rustix::fs::Access::WRITE_OK)
+            .map_err(|error| format!("cannot create cgroups in {}: {error}", parent.display()))
+    }
+
     /// Removes the cgroup once its VMM is dead; one that does not exist is fine.
     pub fn remove(&self) -> Result<(), ScopeError> {
         let Ok(mount) = mount_point() else { return Ok(()) };
