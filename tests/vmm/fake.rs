@@ -72,3 +72,16 @@ fn a_guest_that_boots_slowly_comes_up_later() {
     vm.wait_up();
     assert!(events.next(Instant::now() + CALL_TIMEOUT).unwrap().is_some());
 }
+
+#[test]
+fn a_vm_that_boots_from_disk_is_scripted_beside_the_binary() {
+    let host = Host::fake();
+    let mut vm = host.vm("");
+    let link = vm.directory().join("qemu");
+    std::os::unix::fs::symlink(vm.qemu.binary().unwrap(), &link).unwrap();
+    std::fs::write(vm.directory().join("qemu.script"), "cocoon.fake.crash-at-start\n").unwrap();
+    vm.qemu = cocoon::host::qemu::Qemu::new(link);
+    vm.launch();
+    let failure = vm.wait_ready(CALL_TIMEOUT).unwrap_err().to_string();
+    assert!(failure.contains("crashing at start"), "{failure}");
+}

@@ -39,6 +39,7 @@ over_both! {
     observers_do_not_disturb_the_api,
     a_busy_api_is_inconclusive_not_dead,
     a_disk_has_one_user,
+    a_vm_boots_from_its_root_disk,
     leftovers_of_a_dead_operation_are_cancelled,
     the_console_is_served_and_logged,
     the_vmm_lock_lives_as_long_as_the_vmm,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use cocoon::host::qemu::qmp::Qmp;
 use cocoon::host::serial::{self, Seen};
 use cocoon::host::vmm::{
-    ApiError, Backend as _, Boot, CALL_TIMEOUT, DIAL_TIMEOUT, Dial, DiskFormat, ExitReason,
-    LaunchFailure, Leftovers, VmmEvent, VmmState, dial, probe,
+    ApiError, Backend as _, Boot, CALL_TIMEOUT, DIAL_TIMEOUT, Dial, DiskFormat, DiskRole,
+    ExitReason, LaunchFailure, Leftovers, VmmEvent, VmmState, dial, probe,
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -174,6 +174,31 @@ pub(crate) fn a_disk_has_one_user(host: &Host) {
     first.signal(Signal::KILL);
     first.wait_exit();
     second.launch_ready();
+}
+
+/// A boot sector that writes a word to the first serial port and halts.
+fn boot_sector() -> Vec<u8> {
+    let code =
+        b"\x31\xc0\x8e\xd8\xbe\x15\x7c\xba\xf8\x03\xac\x84\xc0\x74\x03\xee\xeb\xf8\xf4\xeb\xfd";
+    let mut sector = [code.as_slice(), b"GUEST-UP from disk\r\n\0"].concat();
+    sector.resize(510, 0);
+    sector.extend(b"\x55\xaa");
+    sector
+}
+
+pub(crate) fn a_vm_boots_from_its_root_disk(host: &Host) {
+    let mut vm = host.vm("");
+    let (data, root) = (vm.directory().join("data.raw"), vm.directory().join("root.raw"));
+    for disk in [&data, &root] {
+        std::fs::File::create(disk).unwrap().set_len(1 << 20).unwrap();
+        vm.add_disk(disk, DiskFormat::Raw);
+    }
+    std::fs::OpenOptions::new().write(true).open(&root).unwrap().write_all(&boot_sector()).unwrap();
+    vm.spec.disks[1].role = DiskRole::Root;
+    vm.spec.boot = Boot::Disk;
+    vm.launch_ready();
+    vm.boot();
+    vm.wait_up();
 }
 
 pub(crate) fn leftovers_of_a_dead_operation_are_cancelled(host: &Host) {

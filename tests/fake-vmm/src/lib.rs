@@ -3,8 +3,9 @@
 //! `cocoon-fake-vmm` accepts exactly the command line that the QEMU backend writes, opens the same sockets, speaks the
 //! same QMP, leaves the same words in its log, locks its disk images as QEMU does, keeps the descriptors that it
 //! inherits, removes its sockets on `quit` and SIGTERM, and leaves them on SIGKILL. It has no guest: what a guest would
-//! do is a script, given by words of the kernel command line (`-append`), or of the environment variable
-//! `COCOON_FAKE_SCRIPT` for VMs that boot from disk.
+//! do is a script, given by words of the kernel command line (`-append`). For VMs that boot from disk there are two
+//! other ways: the environment variable `COCOON_FAKE_SCRIPT`, and a file `<program>.script` beside the name under which
+//! it is run, so that a test can link the binary to a directory of its own and write the script there.
 //!
 //! | word | what happens |
 //! |---|---|

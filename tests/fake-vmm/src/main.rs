@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         println!("QEMU emulator version 7.2.22 (cocoon-fake-vmm)");
         return ExitCode::SUCCESS;
     }
-    let script = std::env::var("COCOON_FAKE_SCRIPT").unwrap_or_default();
+    let script = script();
     match Options::parse(&arguments, &script).and_then(|options| server::run(&options)) {
         Ok(code) => ExitCode::from(code),
         Err(message) => {
@@ -19,4 +19,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Words that are not on the command line: those of the environment, and of the file beside the program's name.
+fn script() -> String {
+    let of_environment = std::env::var("COCOON_FAKE_SCRIPT").unwrap_or_default();
+    let program = std::env::args().next().unwrap_or_default();
+    let of_file = std::fs::read_to_string(format!("{program}.script")).unwrap_or_default();
+    format!("{of_environment} {of_file}")
 }
