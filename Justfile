@@ -1,0 +1,62 @@
+# Every habit of the house. `just` lists them; each only calls what can be called without just.
+
+_default:
+    @just --list --unsorted
+
+# Run cocoon from the source tree: just run vm list
+run *ARGS:
+    cargo run --quiet --bin cocoon -- {{ARGS}}
+
+# All that continuous integration checks, or some stages of it: just test clippy test
+test *STAGES:
+    scripts/test {{STAGES}}
+
+# Format, then let clippy complain
+lint:
+    cargo fmt --all
+    scripts/test clippy
+
+# Build the small guest that tests and the quickstart boot
+guest *ARGS:
+    scripts/guest-image {{ARGS}}
+
+# From nothing to a VM and through its whole life
+quickstart *ARGS:
+    scripts/quickstart {{ARGS}}
+
+# Kill every verb at every boundary of an effect, recover, compare
+crash *ARGS:
+    cargo nextest run -p cocoon --features crash-points --test crash {{ARGS}}
+
+# Kill N random processes under a mixed load: just torture 2000
+torture N="2000":
+    COCOON_TORTURE={{N}} cargo nextest run -p cocoon --features crash-points --test torture --no-capture
+
+# The pure model: its unit tests and its small world, searched whole
+model *ARGS:
+    cargo nextest run -p cocoon-model {{ARGS}}
+
+# Measure: just bench NAME
+bench *NAME:
+    cargo bench -p cocoon --bench {{NAME}}
+
+# Run a fuzz target for some time: just fuzz frame 60
+fuzz TARGET SECONDS="60":
+    cd fuzz && cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}
+
+# Rewrite what is generated (reference, schemas' snapshots, help), then build the book
+docs:
+    COCOON_BLESS=1 cargo nextest run -p cocoon --test docs --test cli
+    mdbook build docs
+
+# Rewrite the golden files of tests; look at the difference before you commit it
+golden:
+    COCOON_BLESS=1 cargo nextest run --workspace --all-features
+
+# Licences, bans, sources and advisories of all dependencies (needs cargo-deny and the network)
+deny:
+    cargo deny --all-features check
+
+# What continuous integration runs, on this machine (installs Debian packages)
+ci:
+    .ci/run
