@@ -5,6 +5,8 @@
 //! passes are made until one finds nothing to repair, because a rebuilt generation may show that
 //! its neighbour is wrong too.
 
+use std::cmp::Ordering;
+
 use super::extent::Extent;
 use super::generation::{Generation, Unfit};
 use super::repair::{Repair, Repaired};
@@ -22,7 +24,8 @@ const FLUSH_EVENTS: u64 = 4096;
 pub struct CaughtUp {
     /// The last frame that the store holds now.
     pub position: Position,
-    /// Number of events that were added, those of rebuilt generations excepted.
+    /// Number of events that were added, those excepted that went into a generation while it was
+    /// rebuilt.
     pub events: u64,
     /// What was repaired, in order.
     pub repairs: Vec<Repaired>,
@@ -52,7 +55,8 @@ impl Store {
         source: &S,
         durable: Position,
     ) -> Result<CaughtUp, StoreError> {
-        let mut work = CatchUp { store: self, source, durable, report: CaughtUp::default() };
+        let mut work =
+            CatchUp { store: self, source, durable, end: None, report: CaughtUp::default() };
         loop {
             let firsts = generations(&work.store.dir)?;
             let repairs = work.report.repairs.len();
@@ -70,6 +74,8 @@ struct CatchUp<'a, S: ?Sized> {
     store: &'a mut Store,
     source: &'a S,
     durable: Position,
+    /// The real end of the log, once it was asked for.
+    end: Option<Position>,
     report: CaughtUp,
 }
 
@@ -77,12 +83,6 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
     /// Looks at where the history begins and whether each generation leads to the next.
     fn sealed(&mut self, firsts: &[Seq]) -> Result<Pass, StoreError> {
         let Some((first, rest)) = firsts.split_first() else { return self.begin() };
-        if let Some(last) = firsts.last().filter(|last| self.is_beyond(**last)) {
-            self.look_at_end()?;
-            if self.is_beyond(*last) {
-                return self.discard_ahead(*last);
-            }
-        }
         if *first > 1 && self.first_frame(1)?.is_some_and(|(frame, _)| frame.header.seq < *first) {
             return self.begin();
         }
@@ -101,13 +101,10 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
         match self.first_frame(1)? {
             Some((frame, _)) if frame.header.seq <= self.durable.seq => {
                 let first = frame.header.seq;
-                let fresh = generations(&self.store.dir)?.is_empty();
-                let extent = Extent::empty(first, frame.header.prev_hash);
-                if fresh {
-                    self.create(extent).map(|()| Pass::Fits)
-                } else {
-                    self.rebuild(first, Repair::Missing)
+                if !generations(&self.store.dir)?.is_empty() {
+                    return self.rebuild(first, Repair::Missing);
                 }
+                self.create(Extent::empty(first, frame.header.prev_hash)).map(|()| Pass::Fits)
             }
             _ => Ok(Pass::Fits),
         }
@@ -120,19 +117,18 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
             (Err(unfit), _) => return self.repair(first, unfit),
             (_, Err(unfit)) => return self.repair(next, unfit),
         };
+        if next > self.durable.seq.saturating_add(1) {
+            // A rebuilt one could not reach its seal; a later catch-up that knows more will look.
+            return Ok(Pass::Fits);
+        }
+        let before = Position { seq: next - 1, hash: other.before };
         match one.next {
             Some(leads_to) if leads_to < next => self.rebuild(leads_to, Repair::Missing),
-            Some(leads_to) if leads_to == next && one.last.hash == other.before => Ok(Pass::Fits),
-            Some(_) => {
-                let log = one.last;
-                let store = Position { seq: other.first - 1, hash: other.before };
-                self.rebuild(first, Repair::Different { store: one.last, log: store })?;
-                self.rebuild(next, Repair::Different { store, log })
+            Some(leads_to) if leads_to == next && one.last == before => Ok(Pass::Fits),
+            _ if one.last.seq >= before.seq => {
+                self.part(next, &Repair::Different { store: before, log: one.last })
             }
-            None => {
-                let had = Position { seq: next - 1, hash: other.before };
-                self.rebuild(first, Repair::Behind { had, has: one.last })
-            }
+            _ => self.rebuild(first, Repair::Behind { had: before, has: one.last }),
         }
     }
 
@@ -144,13 +140,10 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
                 Err(unfit) => return self.repair(first, unfit),
             };
             self.report.position = extent.last;
-            if extent.last.seq > self.durable.seq {
-                self.look_at_end()?;
+            if let Some(repair) = self.contradicts(extent.last)? {
+                return self.part(first, &repair);
             }
-            if let Some(repair) = self.contradicts(extent.last) {
-                return self.rebuild(first, repair);
-            }
-            if extent.last.seq == self.durable.seq {
+            if extent.last.seq >= self.durable.seq {
                 return Ok(Pass::Fits);
             }
             if let Some(next) = extent.next {
@@ -159,37 +152,70 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
             }
             match self.extend(first, extent.last) {
                 Ok(()) => {}
+                Err(Unfit::Repair(cause)) if cause.accuses_log() => {
+                    return self.part(first, &cause);
+                }
                 Err(unfit) => return self.repair(first, unfit),
             }
         }
         Ok(Pass::Fits)
     }
 
-    /// Says whether a generation begins where the log, as far as it is known, has nothing.
-    fn is_beyond(&self, first: Seq) -> bool {
-        first > self.durable.seq.saturating_add(1)
-    }
-
-    /// Learns how far the log really reaches. The caller's position may be older than the store:
-    /// another process was quicker, or a power cut undid what was written down of it.
-    fn look_at_end(&mut self) -> Result<(), StoreError> {
-        let end = self.source.end().map_err(StoreError::Source)?;
-        if end.seq > self.durable.seq {
-            self.durable = end;
-        }
-        Ok(())
-    }
-
-    /// What the durable end of the log says against a generation that ends at `last`.
-    fn contradicts(&self, last: Position) -> Option<Repair> {
-        let (store, log) = (last, self.durable);
-        match last.seq.cmp(&self.durable.seq) {
-            std::cmp::Ordering::Greater => Some(Repair::Ahead { store, log }),
-            std::cmp::Ordering::Equal if last.hash != self.durable.hash => {
-                Some(Repair::Different { store, log })
+    /// The store and the log part at the generation `found` or before. All from the first one that the
+    /// log does not bear out are kept aside; following the log makes them anew.
+    fn part(&mut self, found: Seq, cause: &Repair) -> Result<Pass, StoreError> {
+        let firsts = generations(&self.store.dir)?;
+        let mut from = found;
+        for first in firsts.iter().copied().filter(|first| *first < found) {
+            if !self.agrees(first)? {
+                from = first;
+                break;
             }
-            _ => None,
         }
+        // The newest first: if this process dies in between, what remains still leads somewhere.
+        for first in firsts.into_iter().rev().filter(|first| *first >= from) {
+            self.discard(first, cause.clone())?;
+        }
+        Ok(Pass::Repaired)
+    }
+
+    /// Says whether the log bears a generation out, as far as it is durable.
+    fn agrees(&mut self, first: Seq) -> Result<bool, StoreError> {
+        let extent = match self.store.extent(first) {
+            Ok(extent) => extent,
+            Err(Unfit::Error(error)) => return Err(error),
+            Err(Unfit::Repair(_)) => return Ok(false),
+        };
+        let begins = self.first_frame(first)?.is_none_or(|(frame, _)| {
+            frame.header.seq == first && frame.header.prev_hash == extent.before
+        });
+        let last = extent.last;
+        let ends = last.seq < first
+            || self.first_frame(last.seq)?.is_none_or(|(frame, hash)| frame.position(hash) == last);
+        Ok(begins && ends)
+    }
+
+    /// What the log says against a generation that ends at `last`.
+    fn contradicts(&mut self, last: Position) -> Result<Option<Repair>, StoreError> {
+        let log = if last.seq > self.durable.seq { self.end()? } else { self.durable };
+        let store = last;
+        Ok(match last.seq.cmp(&log.seq) {
+            Ordering::Greater => Some(Repair::Ahead { store, log }),
+            Ordering::Equal if last.hash != log.hash => Some(Repair::Different { store, log }),
+            _ => None,
+        })
+    }
+
+    /// How far the log really reaches. The caller's position may be older than the store: another
+    /// process was quicker, or a power cut undid what was written down of it. This one only judges;
+    /// no frame beyond the caller's position is taken.
+    fn end(&mut self) -> Result<Position, StoreError> {
+        if let Some(end) = self.end {
+            return Ok(end);
+        }
+        let end = self.source.end().map_err(StoreError::Source)?;
+        self.end = Some(end);
+        Ok(end)
     }
 
     /// Adds the frames after `last` to a generation, up to its seal or the durable position.
@@ -197,10 +223,10 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
         let source = self.source;
         let mut frames = source.frames_from(last.seq + 1).map_err(source_error)?;
         let head = frames.next().transpose().map_err(source_error)?;
-        let Some(head) = head.filter(|(frame, _)| frame.header.seq == last.seq + 1) else {
+        let Some(head) = head.filter(|(frame, _)| frame.header.seq <= last.seq + 1) else {
             return Err(StoreError::Gap { expected: last.seq + 1 }.into());
         };
-        if head.0.header.prev_hash != last.hash {
+        if head.0.header.seq <= last.seq || head.0.header.prev_hash != last.hash {
             let log = Position { seq: last.seq, hash: head.0.header.prev_hash };
             return Err(Unfit::Repair(Repair::Different { store: last, log }));
         }
@@ -211,6 +237,10 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
         generation.flush()?;
         self.report.position = generation.extent().last;
         self.report.events += self.report.position.seq - last.seq;
+        if self.report.position == last {
+            // The position called durable lies inside a frame.
+            return Err(StoreError::Chain { seq: last.seq + 1 }.into());
+        }
         Ok(())
     }
 
@@ -227,7 +257,10 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
     fn repair(&mut self, first: Seq, unfit: Unfit) -> Result<Pass, StoreError> {
         match unfit {
             Unfit::Error(error) => Err(error),
-            Unfit::Repair(cause) => self.rebuild(first, cause),
+            Unfit::Repair(cause) if first <= self.durable.seq.saturating_add(1) => {
+                self.rebuild(first, cause)
+            }
+            Unfit::Repair(cause) => self.discard(first, cause),
         }
     }
 
@@ -238,7 +271,9 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
         self.store.open.remove(&first);
         let before = match self.first_frame(first)? {
             Some((frame, _)) if frame.header.seq == first => frame.header.prev_hash,
-            None if first == self.durable.seq + 1 => self.durable.hash,
+            // No segment begins there: the generation has no place in this history.
+            Some((frame, _)) if frame.header.seq < first => return self.part(first, &cause),
+            None if first == self.durable.seq.saturating_add(1) => self.durable.hash,
             _ => return Err(StoreError::Gap { expected: first }),
         };
         let (journal_dir, options) = (&self.store.journal_dir, self.store.options);
@@ -255,14 +290,9 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
         Ok(Pass::Repaired)
     }
 
-    /// Keeps aside a generation of which the log has nothing.
-    fn discard_ahead(&mut self, first: Seq) -> Result<Pass, StoreError> {
-        let store = match self.store.extent(first) {
-            Ok(extent) => extent.last,
-            Err(Unfit::Error(error)) => return Err(error),
-            Err(Unfit::Repair(_)) => Position { seq: first, hash: Hash::default() },
-        };
-        let cause = Repair::Ahead { store, log: self.durable };
+    /// Keeps a generation aside.
+    fn discard(&mut self, first: Seq, cause: Repair) -> Result<Pass, StoreError> {
+        tracing::warn!(generation = first, %cause, "keeping a generation of the event store aside");
         self.store.open.remove(&first);
         let kept = self.set_aside(first, &cause)?;
         self.report.repairs.push(Repaired { generation: first, cause, kept });

@@ -98,6 +98,9 @@ fn an_old_durable_position_does_not_make_the_store_look_ahead() {
     let mut longer = log.clone();
     longer.push(vec![log.frames[0].0.entries[0].clone()]);
     store(dir.path()).catch_up(&longer, log.prefix(5).end()).unwrap();
+    // What is not known to be durable is not taken, even so.
+    assert_holds(&mut store(dir.path()), &log);
+    store(dir.path()).catch_up(&longer, longer.end()).unwrap();
     assert_holds(&mut store(dir.path()), &longer);
 }
 
@@ -177,6 +180,40 @@ fn a_store_of_another_history_is_rebuilt_whole() {
     assert!(report.repairs.iter().all(|r| matches!(r.cause, Repair::Different { .. })));
     assert_eq!(report.repairs.iter().map(|r| r.generation).collect::<BTreeSet<_>>().len(), 3);
     assert_holds(&mut store(dir.path()), &other);
+}
+
+#[test]
+fn a_store_whose_log_is_sealed_elsewhere_is_rebuilt_whole() {
+    for other in [Log::new(4, 25, 9), Log::new(1, 130, 9), Log::new(2, 60, 0)] {
+        let (dir, _) = full();
+        let report = store(dir.path()).catch_up(&other, other.end()).unwrap();
+        assert!(report.repairs.iter().any(|r| r.cause.accuses_log()), "{report:?}");
+        assert_holds(&mut store(dir.path()), &other);
+        assert_eq!(generations(&store_dir(dir.path())).unwrap(), other.segments());
+    }
+}
+
+#[test]
+fn a_repair_with_an_old_durable_position_is_finished_by_a_later_one() {
+    let (dir, log) = full();
+    fs::write(generation_dir(&store_dir(dir.path()), 1).join("db"), b"").unwrap();
+    let old = log.prefix(20).end();
+    let report = store(dir.path()).catch_up(&log, old).unwrap();
+    assert_eq!(report.repairs.len(), 1, "{report:?}");
+    let error = plain(store(dir.path()).range(1..=Seq::MAX).unwrap()).unwrap_err();
+    assert!(matches!(error, StoreError::Unfit { generation: 1, .. }), "{error}");
+    store(dir.path()).catch_up(&log, log.end()).unwrap();
+    assert_holds(&mut store(dir.path()), &log);
+}
+
+#[test]
+fn a_durable_position_inside_a_frame_is_refused() {
+    let log = Log::new(1, 20, 0);
+    let dir = tempfile::tempdir().unwrap();
+    let inside = log.frames.iter().find(|(frame, _)| frame.header.count == 3).unwrap();
+    let durable = Position { seq: inside.0.header.seq + 1, hash: [1; 32] };
+    let error = store(dir.path()).catch_up(&log, durable).unwrap_err();
+    assert!(matches!(error, StoreError::Chain { .. }), "{error}");
 }
 
 #[test]

@@ -69,6 +69,23 @@ fn killed_at_each_boundary_of_a_repair() {
 }
 
 #[test]
+fn killed_at_each_boundary_of_leaving_another_history() {
+    let other = |dir: &Path| {
+        let log = Log::new(4, 20, 9);
+        store(dir).catch_up(&log, log.end()).unwrap();
+    };
+    kill_at_each_boundary(CHILD, other, |dir, at| {
+        let log = log();
+        store(dir).catch_up(&log, log.end()).unwrap_or_else(|e| panic!("{at}: {e}"));
+        assert_holds(&mut store(dir), &log);
+        let kept = fs::read_dir(dir.join("quarantine")).unwrap();
+        let generations = kept.filter(|k| k.as_ref().unwrap().path().join("generation").exists());
+        // All four, and perhaps an empty one that was begun after the last of them.
+        assert!((4..=5).contains(&generations.count()), "{at}");
+    });
+}
+
+#[test]
 fn killed_at_random() {
     let mut random = Random::new();
     let scratch = tempfile::tempdir().unwrap();
