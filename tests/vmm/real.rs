@@ -5,7 +5,9 @@ use std::time::Instant;
 use cocoon::host::qemu::probe::{
     AcceleratorChoice, GuestImage, HostIdentity, KvmVerdict, PROBE_LIMIT, choose, probe_kvm,
 };
-use cocoon::host::vmm::{Accelerator, Backend as _, CALL_TIMEOUT, DiskFormat, early_exit_report};
+use cocoon::host::vmm::{
+    Accelerator, Backend as _, CALL_TIMEOUT, DiskFormat, ExitReason, early_exit_report,
+};
 
 use crate::vm::Host;
 
@@ -24,6 +26,15 @@ fn the_guest_sees_its_disks_and_its_network() {
          echo disk $(cat /sys/block/vda/serial) $(cat /sys/block/vda/size) at $(cat /sys/class/net/eth0/address)",
         "disk disk-0 32768 at 52:54:00:00:00:01",
     );
+}
+
+#[test]
+fn a_guest_that_reboots_ends_its_vm() {
+    let Some(host) = Host::real() else { return };
+    let mut vm = host.up("");
+    vm.ask("reboot -f; echo never", "reboot -f");
+    vm.wait_exit();
+    assert_eq!(vm.qemu.exit_reason(vm.paths()), ExitReason::GuestReset, "{}", vm.logs());
 }
 
 #[test]

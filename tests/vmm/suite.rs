@@ -120,9 +120,15 @@ pub(crate) fn a_guest_that_powers_off_by_itself_is_told_so(host: &Host) {
 }
 
 pub(crate) fn a_panic_ends_the_vm(host: &Host) {
-    let mut vm = host.up("cocoon.panic");
+    let mut vm = host.vm("cocoon.panic");
+    vm.launch_ready();
+    let mut events = vm.watch();
+    vm.boot();
     vm.wait_exit();
-    assert_eq!(vm.qemu.exit_reason(vm.paths()), ExitReason::GuestReset, "{}", vm.logs());
+    let seen = events_until(&mut *events, |event| *event == VmmEvent::HungUp);
+    let off = VmmEvent::ShuttingDown(ExitReason::GuestPanic);
+    assert_eq!(seen, [VmmEvent::Resumed, VmmEvent::GuestPanicked, off, VmmEvent::HungUp]);
+    assert_eq!(vm.qemu.exit_reason(vm.paths()), ExitReason::GuestPanic, "{}", vm.logs());
     assert!(vm.logs().contains("Kernel panic"), "{}", vm.logs());
 }
 

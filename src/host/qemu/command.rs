@@ -8,6 +8,7 @@
 //! * `-no-reboot`: a reset ends the VM, as everywhere in this project; nothing restarts behind its record.
 //! * `-sandbox on,...`: QEMU can neither start programs nor gain privileges.
 //! * `-trace`: QEMU writes why it goes to its log, which is there even if nobody was listening.
+//! * `pvpanic-pci`: a stock kernel tells of its panic, which else looks like a reboot.
 //! * the console log is opened with `logappend=on`, which lets an observer cut it while QEMU writes.
 //! * block devices are given as JSON, in which a path needs no escaping.
 
@@ -35,6 +36,7 @@ pub(super) fn arguments(spec: &LaunchSpec) -> Result<Vec<OsString>, LaunchError>
     monitors(&mut line, spec);
     boot(&mut line, &spec.boot);
     line.option("-device", "virtio-rng-pci");
+    line.option("-device", "pvpanic-pci");
     let root = spec.disks.iter().position(|disk| disk.role == DiskRole::Root);
     for (index, disk) in spec.disks.iter().enumerate() {
         let bootable = spec.boot == Boot::Disk && root == Some(index);

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `cocoon.ignore-power-button` | the guest never heeds the power button |
 //! | `cocoon.exit-after=SECONDS` | the guest powers off that long after GUEST-UP |
-//! | `cocoon.panic` | the guest panics right after GUEST-UP, which resets it |
+//! | `cocoon.panic` | the guest panics right after GUEST-UP, and says so |
 //! | `cocoon.fake.boot=SECONDS` | GUEST-UP comes that long after the first `cont`, not at once |
 //! | `cocoon.fake.crash-at-start` | it writes a line to its log and exits with 1 before it opens a socket |
 //! | `cocoon.fake.hang` | it listens and never greets |

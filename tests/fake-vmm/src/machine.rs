@@ -244,7 +244,8 @@ impl Machine {
             out.push(Output::Console(
                 "Kernel panic - not syncing: sysrq triggered crash\r\n".to_owned(),
             ));
-            self.shut_down(None, "guest-reset", true, out);
+            out.push(Output::Event("GUEST_PANICKED", json!({ "action": "poweroff" })));
+            self.shut_down(Some(8), "guest-panic", true, out);
         }
     }
 
@@ -265,7 +266,7 @@ impl Machine {
         }
     }
 
-    /// A signal, and a reset under `-no-reboot`, have no cause in the trace, as with QEMU.
+    /// A signal has no cause in the trace, as with QEMU.
     fn shut_down(&mut self, cause: Option<u8>, reason: &str, guest: bool, out: &mut Vec<Output>) {
         if self.state == State::Shutdown {
             return;

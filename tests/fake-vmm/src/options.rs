@@ -48,7 +48,7 @@ const READ: [&str; 10] = [
     "-trace",
 ];
 
-const DEVICES: [&str; 3] = ["virtio-rng-pci", "virtio-blk-pci", "virtio-net-pci"];
+const DEVICES: [&str; 4] = ["virtio-rng-pci", "pvpanic-pci", "virtio-blk-pci", "virtio-net-pci"];
 
 impl Options {
     /// Reads the arguments, without the program's name. `script` adds words to those of `-append`.
