@@ -175,3 +175,91 @@ impl Line {
         self.0.push(value.into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::vmm::{DiskFormat, RuntimePaths};
+
+    fn spec() -> LaunchSpec {
+        let root = Disk {
+            path: "/vm/a, b.qcow2".into(),
+            format: DiskFormat::Qcow2,
+            readonly: false,
+            serial: "root".to_owned(),
+            role: DiskRole::Root,
+        };
+        LaunchSpec {
+            vm_id: "id".to_owned(),
+            name: "a, b".to_owned(),
+            cpus: 2,
+            memory_bytes: 1 << 30,
+            boot: Boot::Disk,
+            disks: vec![root],
+            nics: vec![Nic::Tap {
+                interface: "tap0".to_owned(),
+                mac: "52:54:00:12:34:56".to_owned(),
+            }],
+            accelerator: Accelerator::Kvm,
+            paths: RuntimePaths::new(Path::new("/run/v"), Path::new("/log/v")).unwrap(),
+        }
+    }
+
+    fn words(spec: &LaunchSpec) -> Vec<String> {
+        let arguments = arguments(spec).unwrap();
+        arguments.into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    /// The values of an option, in their order.
+    fn values<'a>(words: &'a [String], option: &str) -> Vec<&'a str> {
+        words.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
+    }
+
+    #[test]
+    fn a_disk_is_given_with_its_path_as_it_is_and_boots() {
+        let words = words(&spec());
+        let disk: serde_json::Value = serde_json::from_str(values(&words, "-blockdev")[0]).unwrap();
+        assert_eq!(disk["file"]["filename"], "/vm/a, b.qcow2");
+        assert_eq!((&disk["driver"], &disk["read-only"]), (&json!("qcow2"), &json!(false)));
+        assert!(
+            values(&words, "-device")
+                .contains(&"virtio-blk-pci,drive=disk0,serial=root,bootindex=0")
+        );
+        assert_eq!(values(&words, "-kernel"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_direct_boot_gives_kernel_and_words_as_they_are() {
+        let cmdline = "console=ttyS0 a,b";
+        let (kernel, initrd) = ("/k, x".into(), Some("/i".into()));
+        let boot = Boot::Direct { kernel, initrd, cmdline: cmdline.to_owned() };
+        let words = words(&LaunchSpec { boot, ..spec() });
+        assert_eq!(values(&words, "-kernel"), ["/k, x"]);
+        assert_eq!(values(&words, "-initrd"), ["/i"]);
+        assert_eq!(values(&words, "-append"), [cmdline]);
+        assert!(!words.iter().any(|word| word.contains("bootindex")));
+    }
+
+    #[test]
+    fn the_machine_is_what_was_asked_for() {
+        let words = words(&spec());
+        assert_eq!(values(&words, "-name"), ["guest=a,, b"]);
+        assert_eq!(values(&words, "-accel"), ["kvm"]);
+        assert_eq!(values(&words, "-smp"), ["2"]);
+        assert_eq!(values(&words, "-m"), ["1024M"]);
+        assert_eq!(
+            values(&words, "-netdev"),
+            ["tap,id=nic0,ifname=tap0,script=no,downscript=no,vhost=off"]
+        );
+        let sockets = values(&words, "-chardev");
+        assert!(sockets[0].contains("path=/run/v/api.sock,"), "{sockets:?}");
+        assert!(sockets[2].contains("logfile=/log/v/console.log,logappend=on"), "{sockets:?}");
+    }
+
+    #[test]
+    fn a_second_card_in_user_mode_is_refused() {
+        let card = || Nic::User { mac: "52:54:00:12:34:56".to_owned() };
+        let error = arguments(&LaunchSpec { nics: vec![card(), card()], ..spec() }).unwrap_err();
+        assert!(matches!(error, LaunchError::Unsupported { .. }), "{error}");
+    }
+}

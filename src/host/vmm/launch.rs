@@ -276,3 +276,95 @@ impl LaunchSpec {
         Err(LaunchError::Invalid { vm: self.vm_id.clone(), field, value, reason })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec() -> LaunchSpec {
+        LaunchSpec {
+            vm_id: "id".to_owned(),
+            name: "name".to_owned(),
+            cpus: 1,
+            memory_bytes: 64 << 20,
+            boot: Boot::Direct {
+                kernel: "/k".into(),
+                initrd: Some("/i".into()),
+                cmdline: DIRECT_CMDLINE.to_owned(),
+            },
+            disks: vec![disk("/d", "serial")],
+            nics: vec![nic("52:54:00:12:34:56")],
+            accelerator: Accelerator::Tcg,
+            paths: RuntimePaths::new(Path::new("/r"), Path::new("/l")).unwrap(),
+        }
+    }
+
+    fn disk(path: &str, serial: &str) -> Disk {
+        let (format, role) = (DiskFormat::Raw, DiskRole::Data);
+        Disk { path: path.into(), format, readonly: true, serial: serial.to_owned(), role }
+    }
+
+    fn nic(mac: &str) -> Nic {
+        Nic::User { mac: mac.to_owned() }
+    }
+
+    fn tap(interface: &str) -> Nic {
+        Nic::Tap { interface: interface.to_owned(), mac: "52:54:00:12:34:56".to_owned() }
+    }
+
+    fn direct(kernel: &str, initrd: &str, cmdline: &str) -> Boot {
+        let (kernel, initrd) = (kernel.into(), Some(initrd.into()));
+        Boot::Direct { kernel, initrd, cmdline: cmdline.to_owned() }
+    }
+
+    #[test]
+    fn a_sound_specification_passes() {
+        spec().validate().unwrap();
+    }
+
+    #[test]
+    fn what_no_hypervisor_could_take_is_named() {
+        let long = "x".repeat(2048);
+        let cases = [
+            ("cpus", LaunchSpec { cpus: 0, ..spec() }),
+            ("memory", LaunchSpec { memory_bytes: 0, ..spec() }),
+            ("memory", LaunchSpec { memory_bytes: (64 << 20) + 1, ..spec() }),
+            ("name", LaunchSpec { name: "a\nb".to_owned(), ..spec() }),
+            ("boot", LaunchSpec { boot: Boot::Disk, ..spec() }),
+            ("kernel", LaunchSpec { boot: direct("k", "/i", ""), ..spec() }),
+            ("initrd", LaunchSpec { boot: direct("/k", "/i,/j", ""), ..spec() }),
+            ("cmdline", LaunchSpec { boot: direct("/k", "/i", &long), ..spec() }),
+            ("cmdline", LaunchSpec { boot: direct("/k", "/i", "a\0b"), ..spec() }),
+            ("disk", LaunchSpec { disks: vec![disk("relative", "s")], ..spec() }),
+            ("serial", LaunchSpec { disks: vec![disk("/d", "")], ..spec() }),
+            ("serial", LaunchSpec { disks: vec![disk("/d", "a,b=c")], ..spec() }),
+            ("serial", LaunchSpec { disks: vec![disk("/d", &long)], ..spec() }),
+            ("mac", LaunchSpec { nics: vec![nic("52:54:00:12:34")], ..spec() }),
+            ("mac", LaunchSpec { nics: vec![nic("52:54:00:12:34:5g")], ..spec() }),
+            ("mac", LaunchSpec { nics: vec![nic("52:54:00:12:34:+6")], ..spec() }),
+            ("interface", LaunchSpec { nics: vec![tap("a,script=/x")], ..spec() }),
+            ("interface", LaunchSpec { nics: vec![tap("longer-than-a-name")], ..spec() }),
+        ];
+        for (expected, spec) in cases {
+            match spec.validate() {
+                Err(LaunchError::Invalid { field, .. }) => assert_eq!(field, expected, "{spec:?}"),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        /// Option lists are cut at commas: nothing that passes may bring one where it would be cut.
+        #[test]
+        fn nothing_that_passes_can_add_options(mac in "\\PC{0,20}", serial in "\\PC{0,24}") {
+            let spec = LaunchSpec { disks: vec![disk("/d", &serial)], nics: vec![nic(&mac)], ..spec() };
+            if spec.validate().is_ok() {
+                prop_assert!(!mac.contains(',') && !serial.contains(','));
+            }
+        }
+    }
+}
