@@ -1,7 +1,6 @@
 //! Locks among real processes, real kills and replaced files.
 
 use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc;
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
@@ -113,13 +112,12 @@ fn a_dead_holders_lock_is_waited_for_before_it_is_called_busy() {
     let mut dead = holder("vm clone");
     dead.identity.boot_id = Uuid::from_u128(1);
     let guard = locks.ops("a", &dead, None).unwrap();
-    let (tell, told) = mpsc::channel();
+    let file = std::fs::metadata(locks.vm("a").unwrap().path).unwrap();
     let trying = locks.clone();
-    let taker = thread::spawn(move || {
-        tell.send(()).unwrap();
-        trying.try_ops("a", &holder("vm rm")).unwrap().map(drop)
-    });
-    told.recv().unwrap();
+    let taker = thread::spawn(move || trying.try_ops("a", &holder("vm rm")).unwrap().map(drop));
+    while !waits_for(&file) && !taker.is_finished() {
+        thread::yield_now();
+    }
     drop(guard);
     taker.join().unwrap().unwrap();
 
