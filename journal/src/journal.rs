@@ -58,6 +58,8 @@ pub trait Journal {
     /// * [`JournalError::Decide`] and [`JournalError::Fold`] carry the fold's own error; nothing of
     ///   the proposal was written.
     /// * [`JournalError::Frame`] if the proposal exceeds a limit; nothing of it was written.
+    /// * [`JournalError::Io`] with [`is_full_disk`](JournalError::is_full_disk) if there is no room;
+    ///   nothing of the proposal was written, and the handle goes on.
     /// * [`JournalError::Unacknowledged`] if it was written, or applied, but may not survive. This
     ///   handle then answers [`JournalError::Poisoned`] for ever, and the fold must be dropped.
     /// * [`JournalError::Damaged`] and the like if the history cannot be relied upon.

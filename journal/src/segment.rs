@@ -23,6 +23,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::error::JournalError;
@@ -33,6 +35,8 @@ pub const HEADER_LEN: u64 = 128;
 /// The format that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u16 = 1;
 
+/// Blocks are allocated this many bytes ahead.
+const RESERVE: u64 = 64 * 1024;
 const HEADER_BYTES: usize = 128;
 const MAGIC: [u8; 8] = *b"CCNSEG\r\n";
 
@@ -174,6 +178,22 @@ impl Segment {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, JournalError> {
         read_at_most(&self.file, buffer, offset).map_err(JournalError::io("read", &self.path))
+    }
+
+    /// Makes sure that `len` bytes at `end`, the end of what was written, will find room: blocks are
+    /// allocated past the end of the file, in large steps where there is plenty.
+    pub(crate) fn reserve(&self, end: u64, len: u64) -> Result<(), JournalError> {
+        let action = "find room in";
+        let meta = self.file.metadata().map_err(JournalError::io(action, &self.path))?;
+        if meta.blocks().saturating_mul(512) >= end.saturating_add(len) {
+            return Ok(());
+        }
+        let allocate = |len| fallocate(&self.file, FallocateFlags::KEEP_SIZE, end, len);
+        match allocate(RESERVE.max(len)).or_else(|_| allocate(len)) {
+            // A file system that cannot do it says at the write whether there is room.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(JournalError::errno(action, &self.path)(errno)),
+        }
     }
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), JournalError> {

@@ -205,13 +205,8 @@ fn find_root(directory: &Directory) -> Result<Option<Uuid>, JournalError> {
 
 fn create(directory: &Directory, options: &Options) -> Result<Uuid, JournalError> {
     directory.prepare()?;
-    let creator = Writer {
-        operation: Uuid::nil(),
-        pid: std::process::id(),
-        // Nobody signals a process by an unknown start time.
-        start_time: 0,
-        verb: "journal create".to_owned(),
-    };
+    let creator = Writer::of_this_process(Uuid::nil(), "journal create")
+        .map_err(JournalError::io("read", Path::new("/proc/self/stat")))?;
     let deadline = Instant::now() + options.create_timeout;
     let _lock = Lock::acquire(&directory.lock(), &creator, deadline)?;
     (options.boundary)("journal.create.locked");

@@ -11,14 +11,16 @@ const _: () = assert!(CHUNK >= MAX_FRAME_LEN);
 /// A stretch of a segment, in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    bytes: Vec<u8>,
+    /// Reused at full length, so that it is cleared only once.
+    buffer: Vec<u8>,
+    len: usize,
     start: u64,
 }
 
 impl Window {
     /// Forgets what was read: the file may have changed since.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
+        self.len = 0;
     }
 
     /// The bytes from `offset` that are in memory after `want` of them were asked for; fewer than
@@ -52,17 +54,18 @@ impl Window {
     }
 
     fn load(&mut self, segment: &Segment, start: u64, len: usize) -> Result<(), JournalError> {
-        self.bytes.clear();
-        self.bytes.resize(len, 0);
+        self.len = 0;
         self.start = start;
-        let read = segment.read(&mut self.bytes, start);
-        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
-        read.map(|_| ())
+        if self.buffer.len() < len {
+            self.buffer.resize(len, 0);
+        }
+        self.len = segment.read(self.buffer.get_mut(..len).unwrap_or_default(), start)?;
+        Ok(())
     }
 
     fn held(&self, offset: u64) -> &[u8] {
         let skip = offset.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok());
-        skip.and_then(|skip| self.bytes.get(skip..)).unwrap_or_default()
+        skip.and_then(|skip| self.buffer.get(skip..self.len)).unwrap_or_default()
     }
 }
 

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::process::{Pid, PidfdFlags, Signal, getuid, pidfd_open, pidfd_send_signal};
 
+use uuid::Uuid;
+
 use crate::frame::Writer;
 
 /// The record is a line of text, padded with spaces: always overwritten whole.
@@ -80,6 +82,19 @@ impl Holder {
     }
 }
 
+impl Writer {
+    /// This process as a writer.
+    ///
+    /// # Errors
+    ///
+    /// If `/proc` does not tell when the process started.
+    pub fn of_this_process(operation: Uuid, verb: impl Into<String>) -> io::Result<Self> {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        let (_, start_time) = state_of(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { operation, pid: std::process::id(), start_time, verb: verb.into() })
+    }
+}
+
 /// State and start time from a line of `/proc/PID/stat`.
 fn state_of(stat: &str) -> Option<(&str, u64)> {
     // The command in parentheses may itself contain spaces and parentheses.
@@ -107,6 +122,14 @@ mod tests {
         assert_eq!(Holder::read(&file), Some(short), "nothing of the longer record remains");
         file.write_all_at(Holder::NONE, 0).unwrap();
         assert_eq!(Holder::read(&file), None);
+    }
+
+    #[test]
+    fn this_process_is_found_as_it_says_it_is() {
+        let writer = Writer::of_this_process(Uuid::nil(), "test").unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", writer.pid)).unwrap();
+        assert_eq!(state_of(&stat).unwrap().1, writer.start_time);
+        assert!(writer.start_time > 0);
     }
 
     #[test]

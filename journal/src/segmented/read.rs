@@ -6,7 +6,10 @@
 //! syncs before it answers from them; it leaves `HEAD` alone, because its sync cannot know about an
 //! earlier one that failed for somebody else.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use uuid::Uuid;
 
 use super::{SegmentedJournal, State, torn, transact};
 use crate::cursor::{Cursor, Found, From, Step};
@@ -16,8 +19,6 @@ use crate::head::Head;
 use crate::journal::Fold;
 use crate::lock::Lock;
 use crate::view::{Stop, View};
-
-use uuid::Uuid;
 
 /// How often a bad tail is read again, and how long after.
 const READ_AGAIN: [Duration; 3] =
@@ -92,13 +93,8 @@ fn judge<F: Fold>(
     state: &mut State,
     fold: &mut F,
 ) -> Result<(), JournalError> {
-    let reader = Writer {
-        operation: Uuid::nil(),
-        pid: std::process::id(),
-        // Nobody signals a process by an unknown start time.
-        start_time: 0,
-        verb: "journal read".to_owned(),
-    };
+    let reader = Writer::of_this_process(Uuid::nil(), "journal read")
+        .map_err(JournalError::io("read", Path::new("/proc/self/stat")))?;
     let deadline = Instant::now() + JUDGE_TIMEOUT;
     let lock = match Lock::acquire(&journal.directory.lock(), &reader, deadline) {
         Err(JournalError::Io { source, .. })

@@ -49,7 +49,10 @@ pub(super) fn prepare<F: Fold>(
         created_us: seal.header.wall_us,
     };
     journal.boundary("journal.seal.before");
-    let made = sweep(journal, view).and_then(|()| journal.directory.create_segment(&header));
+    let room = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let made = sweep(journal, view)
+        .and_then(|()| view.segment().reserve(view.end().offset, room))
+        .and_then(|()| journal.directory.create_segment(&header));
     if let Err(error) = made {
         tracing::warn!(%error, "the segment is full but the next cannot be made; it grows on");
         return Ok(None);

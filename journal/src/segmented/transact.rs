@@ -179,6 +179,8 @@ pub(super) fn append_as<F: Fold>(
     let frame = journal.frame(entries, author, view.end(), view.known());
     let bytes = frame.encode()?;
     let hash = hash_of(&bytes);
+    // A full disk is met here, before the fold has gone ahead, and leaves this handle as it was.
+    view.segment().reserve(view.end().offset, u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
     feed(fold, &frame, hash)?;
     view.append(&frame, hash, bytes);
     Ok(frame.header.seq..=frame.last_seq())

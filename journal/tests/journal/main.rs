@@ -10,6 +10,7 @@
 mod basics;
 mod child;
 mod crash;
+mod failing;
 mod many;
 mod power;
 mod support;

@@ -1,0 +1,158 @@
+//! Disks that fail: writes that cannot be made, pages that vanish after they were written.
+
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cocoon_journal::{Journal, JournalError, Options, Proposal, SegmentedJournal};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::support::*;
+
+/// A frame that its writer wrote but did not live to sync; a second handle has seen it.
+fn seen_but_never_synced(root: &Root) -> (SegmentedJournal, Log, Vec<u8>) {
+    let mut log = Log::default();
+    append(&mut root.open(), &mut log, "durable").unwrap();
+    let before = std::fs::read(root.segment(1)).unwrap();
+    let boundary = |name| assert_ne!(name, "journal.sync.before", "the writer dies");
+    let dying = || root.open_with(Options { boundary, ..Options::default() });
+    let died =
+        catch_unwind(AssertUnwindSafe(|| append(&mut dying(), &mut Log::default(), "unsynced")));
+    assert!(died.is_err());
+    let journal = root.open();
+    journal.refresh(&mut log).unwrap();
+    assert_eq!(log.bodies(), ["durable", "unsynced"]);
+    (journal, log, before)
+}
+
+/// The kernel could not write the page back, told somebody else, and dropped it.
+#[test]
+fn a_vanished_frame_is_written_again_by_whoever_relied_on_it() {
+    let root = Root::new();
+    let (mut journal, mut log, before) = seen_but_never_synced(&root);
+    let whole = std::fs::read(root.segment(1)).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(root.segment(1)).unwrap();
+    file.write_all_at(&vec![0; whole.len() - before.len()], before.len() as u64).unwrap();
+    append(&mut journal, &mut log, "next").unwrap();
+    assert_eq!(log.bodies(), ["durable", "unsynced", "next"]);
+    assert_eq!(root.read(), log);
+}
+
+/// The same, but meanwhile another process has gone on without the frame.
+#[test]
+fn a_handle_that_followed_a_lost_history_is_told() {
+    let root = Root::new();
+    let (mut journal, mut log, before) = seen_but_never_synced(&root);
+    std::fs::write(root.segment(1), before).unwrap();
+    let mut other = Log::default();
+    append(&mut root.open(), &mut other, "other").unwrap();
+    let error = append(&mut journal, &mut log, "mine").unwrap_err();
+    assert!(matches!(error, JournalError::Diverged { .. }), "{error}");
+    assert_eq!(root.read(), other, "nothing of the other history is touched");
+    let mut anew = Log::default();
+    append(&mut root.open(), &mut anew, "mine").unwrap();
+    assert_eq!(anew.bodies(), ["durable", "other", "mine"]);
+}
+
+/// In a mount namespace of this thread: a file system of 128 KiB.
+fn on_a_small_disk(test: impl FnOnce(&std::path::Path) + Send + 'static) {
+    let run = move || {
+        if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+            println!("skipped: mounting needs privileges");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let size = Some("size=128k");
+        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
+        test(dir.path());
+        nix::mount::umount2(dir.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    };
+    std::thread::spawn(run).join().unwrap();
+}
+
+#[test]
+fn a_full_disk_is_named_and_can_be_left() {
+    on_a_small_disk(|dir| {
+        let path = dir.join("journal");
+        let ballast = dir.join("ballast");
+        std::fs::write(&ballast, vec![1; 64 * 1024]).unwrap();
+        let mut journal = SegmentedJournal::open(&path, Options::default()).unwrap();
+        let mut log = Log::default();
+        let mut acknowledged = 0;
+        let error = loop {
+            match append(&mut journal, &mut log, "x".repeat(4000)) {
+                Ok(_) => acknowledged += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_full_disk(), "{error}");
+        assert!(error.to_string().contains("No space left"), "{error}");
+        assert_eq!(log.bodies().len(), acknowledged, "the fold is as it was");
+        assert_eq!(read(&path).unwrap(), log, "nothing acknowledged is lost");
+        std::fs::remove_file(&ballast).unwrap();
+        append(&mut journal, &mut log, "after").unwrap();
+        assert_eq!(log.bodies().len(), acknowledged + 1, "the same handle goes on");
+        assert_eq!(read(&path).unwrap(), log);
+    });
+}
+
+#[test]
+fn a_seal_waits_for_space() {
+    on_a_small_disk(|dir| {
+        let path = dir.join("journal");
+        let options = Options { segment_events: 2, ..Options::default() };
+        let mut journal = SegmentedJournal::open(&path, options).unwrap();
+        let mut log = Log::default();
+        append(&mut journal, &mut log, "0").unwrap();
+        let ballast = dir.join("ballast");
+        // Fails when the disk is full; a page stays free for the frame in the segment's last page.
+        let _ = std::fs::write(&ballast, vec![1; 256 * 1024]);
+        append(&mut journal, &mut log, "1").unwrap();
+        append(&mut journal, &mut log, "2").unwrap();
+        assert_eq!(std::fs::read_dir(path.join("seg")).unwrap().count(), 1 + temporary(&path));
+        std::fs::remove_file(&ballast).unwrap();
+        append(&mut journal, &mut log, "3").unwrap();
+        assert!(path.join("seg/00000000000000000006.seg").exists(), "4 events and the seal");
+        assert_eq!(read(&path).unwrap(), log);
+    });
+}
+
+/// Unfinished files of the next segment.
+fn temporary(path: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(path.join("seg")).unwrap();
+    entries
+        .filter(|entry| entry.as_ref().unwrap().path().extension() == Some("tmp".as_ref()))
+        .count()
+}
+
+#[test]
+fn another_root_is_refused() {
+    let root = Root::new();
+    let journal = root.open();
+    let other = Some(uuid::Uuid::from_u128(5));
+    let same = Options { root: Some(journal.root()), ..Options::default() };
+    SegmentedJournal::open(&root.path(), same).unwrap();
+    let error = SegmentedJournal::open(&root.path(), Options { root: other, ..Options::default() });
+    assert!(matches!(error.unwrap_err(), JournalError::ForeignRoot { .. }));
+}
+
+#[test]
+fn a_journal_put_in_place_of_another_is_noticed() {
+    let (root, copy) = (Root::new(), tempfile::tempdir().unwrap());
+    let (mut journal, mut log) = (root.open(), Log::default());
+    append(&mut journal, &mut log, "0").unwrap();
+    let status =
+        std::process::Command::new("cp").arg("-a").arg(root.path()).arg(copy.path()).status();
+    assert!(status.unwrap().success());
+    append(&mut journal, &mut log, "1").unwrap();
+    std::fs::rename(root.path(), copy.path().join("old")).unwrap();
+    std::fs::rename(copy.path().join("journal"), root.path()).unwrap();
+    let decide = |_: &Log| Ok(Proposal::Answer(()));
+    let error = journal.transact(&mut log, &writer(), deadline(), decide).unwrap_err();
+    assert!(
+        matches!(error, JournalError::Damaged { .. } | JournalError::Diverged { .. }),
+        "{error}"
+    );
+}
