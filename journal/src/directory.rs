@@ -64,15 +64,19 @@ impl Directory {
 
     /// First sequence numbers of all segment files, ascending, whether a seal names them or not.
     pub(crate) fn list(&self) -> Result<Vec<Seq>, JournalError> {
-        let path = self.segments();
-        let entries = match std::fs::read_dir(&path) {
+        Self::list_in(&self.segments())
+    }
+
+    /// The same of any directory with segment files.
+    pub(crate) fn list_in(path: &Path) -> Result<Vec<Seq>, JournalError> {
+        let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(JournalError::io("list", &path)(error)),
+            Err(error) => return Err(JournalError::io("list", path)(error)),
         };
         let mut firsts = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(JournalError::io("list", &path))?;
+            let entry = entry.map_err(JournalError::io("list", path))?;
             firsts.extend(entry.file_name().to_str().and_then(first_of));
         }
         firsts.sort_unstable();

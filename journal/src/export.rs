@@ -22,7 +22,8 @@ use uuid::Uuid;
 
 use crate::error::JournalError;
 use crate::frame::{Entry, Frame, Hash, Position, Seq};
-use crate::scan::{Problem, scan};
+use crate::inspect::Fault;
+use crate::scan::scan;
 use crate::segment::SegmentHeader;
 
 mod binary;
@@ -48,7 +49,7 @@ pub struct Exported {
     /// The last frame written.
     pub last: Position,
     /// What was wrong with the journal.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Fault>,
 }
 
 /// One event as a line of JSON. Hashes, ids and bodies are in hexadecimal.
@@ -96,9 +97,9 @@ pub fn export_json_lines(
 ) -> Result<Exported, JournalError> {
     let mut exported = Exported::default();
     let scan = scan(dir, |found| {
-        if overlaps(found.frame, seqs) {
-            write_lines(found.frame, found.hash, &mut describe, out).map_err(failed)?;
-            exported.count(found.frame, found.hash);
+        if overlaps(&found.frame, seqs) {
+            write_lines(&found.frame, found.hash, &mut describe, out).map_err(failed)?;
+            exported.count(&found.frame, found.hash);
         }
         Ok(())
     })?;
@@ -164,12 +165,12 @@ pub fn export_binary(
         created_us: frame.map_or(0, |frame| frame.header.wall_us),
     };
     let scan = scan(dir, |found| {
-        if overlaps(found.frame, seqs) {
+        if overlaps(&found.frame, seqs) {
             if exported.frames == 0 {
-                out.write_all(&begin(Some(found.frame)).encode()).map_err(failed)?;
+                out.write_all(&begin(Some(&found.frame)).encode()).map_err(failed)?;
             }
-            out.write_all(found.bytes).map_err(failed)?;
-            exported.count(found.frame, found.hash);
+            out.write_all(&found.bytes).map_err(failed)?;
+            exported.count(&found.frame, found.hash);
         }
         Ok(())
     })?;

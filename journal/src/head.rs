@@ -93,6 +93,12 @@ impl Head {
     }
 }
 
+/// The furthest end in the bytes of the file, if any slot of it is sound.
+pub(crate) fn furthest(bytes: &[u8]) -> Option<Head> {
+    let slot = |at: usize| bytes.get(at..).and_then(Head::decode);
+    [slot(0), slot(512)].into_iter().flatten().max_by_key(|head| head.mark.seq)
+}
+
 /// The open file.
 #[derive(Debug)]
 pub(crate) struct HeadFile {

@@ -15,6 +15,7 @@
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
 //! * [`tail`]: following it as it grows.
 //! * [`verify`], [`export`]: the whole of it, however damaged.
+//! * [`inspect`]: looking at it without touching it, however damaged it is.
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
@@ -31,6 +32,7 @@ pub mod export;
 mod files;
 pub mod frame;
 mod head;
+pub mod inspect;
 pub mod journal;
 pub mod lock;
 mod memory;

@@ -30,6 +30,52 @@ pub const SUBJECT: &str = "journal";
 
 const VERSION: u16 = 1;
 
+/// One line of the table of the journal's own kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservedKind {
+    /// Its number.
+    pub kind: u16,
+    /// Its newest version.
+    pub version: u16,
+    /// Its name.
+    pub name: &'static str,
+    /// The release that brought it.
+    pub since: &'static str,
+    /// What it says.
+    pub meaning: &'static str,
+}
+
+/// The journal's own kinds.
+pub const KINDS: [ReservedKind; 3] = [
+    ReservedKind {
+        kind: JOURNAL_SEALED,
+        version: VERSION,
+        name: "JournalSealed",
+        since: "0.1.0",
+        meaning: "The segment ends here; the next one is named.",
+    },
+    ReservedKind {
+        kind: JOURNAL_TAIL_CUT,
+        version: VERSION,
+        name: "JournalTailCut",
+        since: "0.1.0",
+        meaning: "A writer died amid a write; its bytes, never acknowledged, were put aside.",
+    },
+    ReservedKind {
+        kind: JOURNAL_SALVAGED,
+        version: VERSION,
+        name: "JournalSalvaged",
+        since: "0.1.0",
+        meaning: "History goes on after a loss that was repaired by hand.",
+    },
+];
+
+/// The line of the table for a number, if it is one of the journal's own.
+#[must_use]
+pub fn kind_info(kind: u16) -> Option<&'static ReservedKind> {
+    KINDS.iter().find(|line| line.kind == kind)
+}
+
 /// An event of the journal about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,6 +195,7 @@ mod tests {
         ];
         for (event, golden) in events {
             let entry = event.to_entry().unwrap();
+            assert_eq!(kind_info(entry.kind).map(|line| line.version), Some(entry.version));
             let hex: String = entry.body.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, golden);
             assert_eq!(JournalEvent::from_entry(&entry), Some(event));

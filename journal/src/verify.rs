@@ -8,9 +8,10 @@ use uuid::Uuid;
 use crate::directory::Directory;
 use crate::error::JournalError;
 use crate::frame::{Position, Seq};
+use crate::inspect::Fault;
 use crate::scan::{Scan, scan};
 
-pub use crate::scan::{Problem, SegmentReport, Severity};
+pub use crate::scan::SegmentReport;
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +31,14 @@ pub struct Report {
     /// One for each segment file, in order.
     pub segments: Vec<SegmentReport>,
     /// Whatever is not as it should be, in the order of the files.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Fault>,
 }
 
 impl Report {
     /// Whether nothing is damaged. Leftovers of dead processes are no damage.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.problems.iter().all(|problem| problem.severity < Severity::Damage)
+        self.problems.iter().all(|problem| !problem.kind.is_damage())
     }
 }
 
@@ -59,7 +60,7 @@ fn report(scan: Scan) -> Report {
         root: header.map(|header| header.root),
         first: scan.first,
         last: scan.last,
-        durable: scan.durable.map(|head| head.mark.position()),
+        durable: scan.durable.map(|head| head.position),
         frames: scan.segments.iter().map(|segment| segment.frames).sum(),
         events: scan.segments.iter().map(|segment| segment.events).sum(),
         segments: scan.segments,

@@ -5,8 +5,9 @@ use std::os::unix::fs::FileExt;
 use cocoon_journal::export::{
     BinaryFrames, Described, ExportFault, export_binary, export_json_lines,
 };
+use cocoon_journal::inspect::FaultKind;
 use cocoon_journal::reserved::JOURNAL_SEALED;
-use cocoon_journal::verify::{Severity, stats, verify};
+use cocoon_journal::verify::{stats, verify};
 use cocoon_journal::{JournalError, Position};
 
 use crate::support::*;
@@ -60,7 +61,7 @@ fn an_unfinished_tail_is_a_leftover() {
     let report = verify(&root.path()).unwrap();
     assert!(report.is_sound());
     let [problem] = report.problems.as_slice() else { panic!("{:?}", report.problems) };
-    assert_eq!((problem.severity, problem.offset, problem.seq), (Severity::Leftover, end, 4));
+    assert_eq!((problem.kind, problem.offset, problem.seq), (FaultKind::Tail, end, 4));
 }
 
 /// Whatever single byte is hit: verify names it, export gives the rest, and nobody panics.
