@@ -91,10 +91,61 @@ impl<'de> Deserialize<'de> for Id {
 
 /// The id of one operation: everything that one command, or one recovery, does to one subject. It fences: only the
 /// operation that a record names may write the record's outcomes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OperationId(pub u128);
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&uuid_text(self.0))
+    }
+}
+
+impl Serialize for OperationId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        uuid::serialize(&self.0, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for OperationId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        uuid::deserialize(deserializer).map(Self)
+    }
+}
+
+/// 128 bits in the usual spelling of a UUID.
+fn uuid_text(bits: u128) -> String {
+    let hex = format!("{bits:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| hex.get(part).unwrap_or_default());
+    parts.join("-")
+}
+
+/// 128 bits as a number where bytes are written, and as a UUID where people read (JSON has no such numbers).
+pub(crate) mod uuid {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bits: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&super::uuid_text(*bits))
+        } else {
+            serializer.serialize_u128(*bits)
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<u128, D::Error> {
+        if !deserializer.is_human_readable() {
+            return u128::deserialize(deserializer);
+        }
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format!("`{text}` is not a UUID"));
+        let hex: String = text.chars().filter(|letter| *letter != '-').collect();
+        if hex.len() != 32 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        u128::from_str_radix(&hex, 16).map_err(|_| wrong())
+    }
+}
 
 /// A random mark of one launch of a VMM, chosen before the launch.
 #[derive(

@@ -141,6 +141,7 @@ pub struct ProcessIdentity {
     /// Start time in clock ticks since boot.
     pub start_time: u64,
     /// The boot that it lives in.
+    #[serde(with = "crate::id::uuid")]
     pub boot_id: u128,
     /// Inode of its pid namespace.
     pub pid_namespace: u64,
