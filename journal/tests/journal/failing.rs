@@ -1,7 +1,10 @@
 //! Disks that fail: writes that cannot be made, pages that vanish after they were written.
 
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 use cocoon_journal::{Journal, JournalError, Options, Proposal, SegmentedJournal};
 use nix::mount::{MsFlags, mount};
@@ -52,6 +55,66 @@ fn a_handle_that_followed_a_lost_history_is_told() {
     let mut anew = Log::default();
     append(&mut root.open(), &mut anew, "mine").unwrap();
     assert_eq!(anew.bodies(), ["durable", "other", "mine"]);
+}
+
+thread_local! {
+    /// The boundary at which the segment's descriptor breaks.
+    static BREAK_AT: Cell<&'static str> = const { Cell::new("") };
+    static SEGMENT: RefCell<PathBuf> = RefCell::default();
+}
+
+/// At the boundary, puts a pipe in place of the open segment: no write and no sync works any more.
+fn break_segment(name: &'static str) {
+    if BREAK_AT.get() != name {
+        return;
+    }
+    let (pipe, _) = nix::unistd::pipe().unwrap();
+    let segment = SEGMENT.with_borrow(Clone::clone);
+    let mut broken = 0;
+    for fd in std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()) {
+        if std::fs::read_link(&fd).is_ok_and(|target| target == segment) {
+            let number = fd.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            // SAFETY: the descriptor belongs to a file that this test opened, and stays open.
+            assert_eq!(unsafe { nix::libc::dup2(pipe.as_raw_fd(), number) }, number);
+            broken += 1;
+        }
+    }
+    assert!(broken > 0, "the segment is open");
+}
+
+fn append_with_a_broken_disk(root: &Root, at: &'static str) {
+    let mut log = Log::default();
+    append(&mut root.open(), &mut log, "before").unwrap();
+    let mut journal = root.open_with(Options { boundary: break_segment, ..Options::default() });
+    SEGMENT.replace(root.segment(1).canonicalize().unwrap());
+    BREAK_AT.set(at);
+    let error = append(&mut journal, &mut log, "doubtful").unwrap_err();
+    BREAK_AT.set("");
+    let JournalError::Unacknowledged { seqs, .. } = &error else { panic!("{error}") };
+    assert_eq!(*seqs, 2..=2, "{error}");
+    let again = append(&mut journal, &mut log, "again").unwrap_err();
+    assert!(matches!(again, JournalError::Poisoned), "{again}");
+    assert!(matches!(journal.refresh(&mut log), Err(JournalError::Poisoned)));
+}
+
+#[test]
+fn a_failed_write_is_no_acknowledgement() {
+    let root = Root::new();
+    append_with_a_broken_disk(&root, "journal.write.before");
+    let mut log = Log::default();
+    append(&mut root.open(), &mut log, "after").unwrap();
+    assert_eq!(log.bodies(), ["before", "after"]);
+}
+
+#[test]
+fn a_failed_sync_is_no_acknowledgement_and_the_next_writer_makes_up_for_it() {
+    let root = Root::new();
+    append_with_a_broken_disk(&root, "journal.sync.before");
+    assert_eq!(root.open().durable().unwrap().seq, 1);
+    let mut log = Log::default();
+    append(&mut root.open(), &mut log, "after").unwrap();
+    assert_eq!(log.bodies(), ["before", "doubtful", "after"]);
+    assert_eq!(root.open().durable().unwrap().seq, 3);
 }
 
 /// In a mount namespace of this thread: a file system of 128 KiB.

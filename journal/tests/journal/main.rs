@@ -11,6 +11,7 @@ mod basics;
 mod child;
 mod crash;
 mod failing;
+mod hostile;
 mod many;
 mod power;
 mod support;
