@@ -122,3 +122,25 @@ pub enum Command {
     /// The daemon ends in good order.
     StopSupervising,
 }
+
+impl Command {
+    /// The VM that it is about, if it is about one.
+    #[must_use]
+    pub fn vm(&self) -> Option<VmId> {
+        match self {
+            Self::Prereserve { id, .. }
+            | Self::TakeOver { id }
+            | Self::Start { id, .. }
+            | Self::Stop { id, .. }
+            | Self::Delete { id, .. }
+            | Self::Report { id, .. }
+            | Self::Adopt { id, .. }
+            | Self::ObserveExit { id, .. } => Some(*id),
+            Self::ImportImage { .. }
+            | Self::RemoveImage { .. }
+            | Self::FinishImageRemoval { .. }
+            | Self::StartSupervising { .. }
+            | Self::StopSupervising => None,
+        }
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) struct OutputArg {
 /// The flag that bounds the wait for locks.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct LockTimeout {
-    /// How long to wait for a VM that somebody works on
+    /// How long to wait for what somebody else works on
     #[arg(long = "timeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub(crate) timeout: Duration,
 }

@@ -7,7 +7,7 @@ use cocoon_model::record::{ImageContent, ImageRecord};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::args::{Format, OutputArg};
+use super::args::{Format, LockTimeout, OutputArg};
 use super::vm::batch::Batch;
 use super::vm_object::{human_size, rfc3339};
 use super::{CliError, Global, later, output};
@@ -55,6 +55,8 @@ pub(super) struct ImportArgs {
     )]
     cmdline: String,
     #[command(flatten)]
+    lock: LockTimeout,
+    #[command(flatten)]
     output: OutputArg,
 }
 
@@ -75,6 +77,8 @@ pub(super) struct RmArgs {
     /// Names or ids
     #[arg(required = true)]
     images: Vec<String>,
+    #[command(flatten)]
+    lock: LockTimeout,
     #[command(flatten)]
     output: OutputArg,
 }
@@ -112,7 +116,7 @@ fn source(args: &ImportArgs) -> Result<ImageSource, CliError> {
 fn import(args: &ImportArgs, global: Global) -> Result<(), CliError> {
     let source = source(args)?;
     let engine = global.engine()?;
-    let caller = Caller::new("image import", None)?;
+    let caller = Caller::new("image import", Some(args.lock.timeout))?;
     let mut bar = Bar::default();
     let image = engine.import_image(&args.name, &source, &caller, &mut |path, done, total| {
         bar.show(path, done, total);
@@ -223,7 +227,8 @@ fn remove(args: &RmArgs, global: Global) -> Result<(), CliError> {
     let mut batch = Batch::new("deleted", args.output.format);
     for reference in &args.images {
         let removed = engine.image(reference).and_then(|image| {
-            engine.remove_image(image.core.id, &Caller::new("image rm", None)?)?;
+            engine
+                .remove_image(image.core.id, &Caller::new("image rm", Some(args.lock.timeout))?)?;
             Ok(image.core.id.to_string())
         });
         batch.add(reference, removed);

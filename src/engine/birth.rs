@@ -13,7 +13,6 @@ use cocoon_model::record::{
 
 use super::caller::Caller;
 use super::drive::Rest;
-use super::reclaim::Reconciled;
 use super::{Engine, EngineError, random};
 use crate::host::lock::OpsGuard;
 use crate::host::vmm::RuntimePaths;
@@ -67,7 +66,11 @@ impl Engine {
         let command =
             Command::Prereserve { id, name, image: image.core.id, kind, spec: Box::new(spec) };
         self.prereserve(&guard, caller, &command)?;
-        match self.drive(&guard, caller, id)? {
+        let driven = self.drive(&guard, caller, id);
+        if self.peek(id)?.is_none() {
+            self.sweep_ops_lock(&guard);
+        }
+        match driven? {
             Rest::There(record) => Ok(record),
             Rest::Gone => {
                 Err(EngineError::Bug(format!("VM {id} is gone right after its creation")))
@@ -75,23 +78,26 @@ impl Engine {
         }
     }
 
-    /// Reserves; a placeholder that holds the name and whose owner is dead is cleared away first, once.
+    /// Reserves. If the name is held by what a dead operation left (a placeholder, a removal), that is finished first, once.
     fn prereserve(
         &self,
         guard: &OpsGuard,
         caller: &Caller,
         command: &Command,
     ) -> Result<(), EngineError> {
-        let taken = match self.submit_locked(guard, caller, command) {
+        let (holder, name) = match self.submit_locked(guard, caller, command) {
             Ok(_) => return Ok(()),
             Err(EngineError::Refused(Refusal::NameTaken { holder, name })) => (holder, name),
             Err(error) => return Err(error),
         };
-        let (holder, name) = taken;
-        if let Reconciled::Collected = self.reclaim(holder, &caller.another())? {
-            tracing::warn!(
-                "the name \"{name}\" was held by {holder}, whose creator is dead; it was cleared away"
-            );
+        let interrupted = self.peek(holder)?.is_some_and(|record| record.core.operation.is_some());
+        if interrupted {
+            self.settle(holder, &caller.another())?;
+            if self.vm(holder)?.is_none() {
+                tracing::warn!(
+                    "the name \"{name}\" was held by {holder}, of which a command that died had left a part; it was cleared away"
+                );
+            }
         }
         self.submit_locked(guard, caller, command).map(|_| ())
     }

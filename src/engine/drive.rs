@@ -31,10 +31,14 @@ impl Engine {
     /// Those of the journal, and refusals.
     pub(crate) fn submit_locked(
         &self,
-        _guard: &OpsGuard,
+        guard: &OpsGuard,
         caller: &Caller,
         command: &Command,
     ) -> Result<Option<Settled>, EngineError> {
+        if command.vm().is_none_or(|id| id.as_str() != guard.vm()) {
+            let vm = guard.vm();
+            return Err(EngineError::Bug(format!("{command:?} under the lock of VM {vm}")));
+        }
         self.submit(caller, command)
     }
 

@@ -157,7 +157,9 @@ impl Ledger {
             return Ok(());
         };
         if writer.previous().map(Checkpoint::position).unwrap_or_default() != self.checkpoint {
-            return Ok(());
+            // Somebody else wrote one since: stand on that.
+            self.rebase()?;
+            return self.refresh().map(|_| ());
         }
         self.refresh()?;
         let durable = self.journal.durable()?;
@@ -166,7 +168,8 @@ impl Ledger {
             changes.map(|change| key_change(&change)).collect::<Result<Vec<_>, _>>()?;
         changes.sort_unstable();
         writer.write_changes(self.checkpoint, self.position(), durable, changes).map_err(told)?;
-        Ok(())
+        self.rebase()?;
+        self.refresh().map(|_| ())
     }
 
     /// Brings the event store up to date, if it is far behind and nobody else has it open.
