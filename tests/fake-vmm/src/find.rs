@@ -68,7 +68,7 @@ fn find_real_qemu() -> Result<RealQemu, String> {
         .ok_or("qemu-system-x86_64 is not installed (Debian: qemu-system-x86)")?;
     let guest = guest_directory()?;
     let (kernel, initrd) = (guest.join("vmlinuz"), guest.join("initrd.img"));
-    if !(guest.join("VERSION").is_file() && kernel.is_file() && initrd.is_file()) {
+    if !is_newer(&guest.join("VERSION"), &guest_sources()) {
         build_guest(&guest)?;
     }
     Ok(RealQemu { binary, kernel, initrd })
@@ -89,12 +89,23 @@ fn build_guest(directory: &Path) -> Result<(), String> {
     std::fs::create_dir_all(directory).map_err(io)?;
     let lock = File::create(directory.join(".lock")).map_err(io)?;
     lock.lock().map_err(io)?;
+    if is_newer(&directory.join("VERSION"), &guest_sources()) {
+        return Ok(());
+    }
     let script = repository().join("scripts/guest-image");
     let output = Command::new(script).arg("--output").arg(directory).output().map_err(io)?;
     if output.status.success() {
         return Ok(());
     }
     Err(format!("there is no guest: {}", String::from_utf8_lossy(&output.stderr).trim_end()))
+}
+
+/// The recipe of the guest. Its script says by VERSION's time that it has looked at it.
+fn guest_sources() -> Vec<PathBuf> {
+    let scripts = repository().join("scripts");
+    let mut sources = files_in(&scripts.join("guest-image.d"));
+    sources.push(scripts.join("guest-image"));
+    sources
 }
 
 fn repository() -> &'static Path {
@@ -113,14 +124,19 @@ fn target_directory() -> PathBuf {
 }
 
 fn is_current(binary: &Path) -> bool {
-    let Ok(built) = binary.metadata().and_then(|meta| meta.modified()) else { return false };
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let newest: Option<SystemTime> = std::fs::read_dir(sources)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.metadata().ok()?.modified().ok())
-        .max();
-    newest.is_none_or(|newest| newest <= built)
+    is_newer(binary, &files_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")))
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Whether `made` is there and no older than any of its `sources`.
+fn is_newer(made: &Path, sources: &[PathBuf]) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let newest = sources.iter().filter_map(|path| changed(path)).max();
+    changed(made).is_some_and(|made| newest.is_none_or(|newest| newest <= made))
 }
 
 #[expect(clippy::panic, reason = "a test cannot go on without its VMM")]
