@@ -63,7 +63,7 @@ impl Engine {
     pub fn open(settings: Settings) -> Result<Self, EngineError> {
         let home = Home::open(&settings)?;
         let locks = Locks::open(&settings.root_dir)?;
-        let ledger = Mutex::new(Ledger::open(&settings.root_dir.join("journal"))?);
+        let ledger = Mutex::new(Ledger::of_root(&settings.root_dir.join("journal"), home.uuid())?);
         let backend = Box::new(Qemu::new(settings.qemu_binary.clone()));
         Ok(Self { settings, home, locks, ledger, backend })
     }

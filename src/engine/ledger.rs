@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
 use cocoon_journal::store::{self, Store, StoreError, StoreOptions};
-use cocoon_journal::{Fold as _, Journal as _, JournalError, Position, Proposal, SegmentedJournal};
+use cocoon_journal::{
+    Fold as _, Journal as _, JournalError, Options, Position, Proposal, SegmentedJournal,
+};
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Decision, decide};
 use cocoon_model::state::State;
+use uuid::Uuid;
 
 use super::base::{CheckpointBase, key_change};
 use super::caller::Caller;
@@ -20,6 +23,10 @@ use crate::codec;
 /// How long one transaction may wait for the journal's lock; nobody holds it for longer than a write.
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(10);
 
+fn options(root: Option<Uuid>) -> Options {
+    Options { root, boundary: effect::journal_boundary, ..Options::default() }
+}
+
 /// The journal, and the state folded from it.
 #[derive(Debug)]
 pub struct Ledger {
@@ -30,17 +37,26 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the journal of a root, creating it on first use; the state is folded when it is first asked for.
+    /// Opens the journal in `dir`, creating it on first use; the state is folded when it is first asked for.
     ///
     /// # Errors
     /// Those of the journal.
     pub fn open(dir: &Path) -> Result<Self, EngineError> {
-        let options =
-            cocoon_journal::Options { boundary: effect::journal_boundary, ..Default::default() };
-        let journal = SegmentedJournal::open(dir, options)?;
+        Self::open_with(dir, options(None))
+    }
+
+    /// Opens the journal of the root with this uuid; one that belongs to another root is refused.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn of_root(dir: &Path, root: Uuid) -> Result<Self, EngineError> {
+        Self::open_with(dir, options(Some(root)))
+    }
+
+    fn open_with(dir: &Path, options: Options) -> Result<Self, EngineError> {
         let mut ledger = Self {
             dir: dir.to_owned(),
-            journal,
+            journal: SegmentedJournal::open(dir, options)?,
             fold: StateFold::default(),
             checkpoint: Position::default(),
         };
@@ -120,9 +136,8 @@ impl Ledger {
 
     /// A failure may leave the fold ahead of the disk: it is dropped, and built anew from what is there.
     fn failed(&mut self, error: JournalError) -> EngineError {
-        let options =
-            cocoon_journal::Options { boundary: effect::journal_boundary, ..Default::default() };
-        if let Ok(journal) = SegmentedJournal::open(&self.dir, options) {
+        let root = self.journal.root();
+        if let Ok(journal) = SegmentedJournal::open(&self.dir, options(Some(root))) {
             self.journal = journal;
         }
         if let Err(error) = self.rebase() {
