@@ -51,6 +51,19 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn decisions_do_not_depend_on_ids(acts in proptest::collection::vec(act(), 1..40)) {
+        let mut worlds = [World::default(), World::with_ids_from(100)];
+        for act in &acts {
+            worlds.iter_mut().for_each(|world| world.act(act));
+        }
+        prop_assert_eq!(worlds[0].trace_by_birth(0), worlds[1].trace_by_birth(100));
+    }
+}
+
 #[test]
 fn a_dead_creator_is_reclaimed_at_every_boundary() {
     for dies_at in 0..14 {

@@ -155,6 +155,18 @@ impl World {
         );
     }
 
+    /// A world whose ids are others.
+    pub(crate) fn with_ids_from(births: u8) -> Self {
+        Self { births, ..Self::default() }
+    }
+
+    /// The trace with each VM's id replaced by the number of its birth in this world.
+    pub(crate) fn trace_by_birth(&self, first: u8) -> String {
+        (first + 1..=self.births).fold(self.trace(), |trace, slot| {
+            trace.replace(Id::from_slot(slot).as_str(), &format!("birth {}", slot - first))
+        })
+    }
+
     pub(crate) fn act(&mut self, act: &Act) {
         let slot = usize::from(act.slot);
         match act.verb {
