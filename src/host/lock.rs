@@ -429,7 +429,7 @@ impl Target {
             // No record: the holder has not written it yet, or has just let go. A dead one: it is
             // being torn down.
             let current = file::read_holder(&self.path);
-            let lives = current.as_ref().is_some_and(Holder::may_live);
+            let lives = current.as_ref().is_some_and(Holder::may_go_on);
             if lives || Instant::now() >= deadline {
                 return Ok(Err(self.busy(current)));
             }
@@ -443,8 +443,9 @@ impl Target {
 }
 
 impl Holder {
-    fn may_live(&self) -> bool {
-        process::liveness(&self.identity) != Liveness::Dead
+    /// Whether it may hold its lock for longer than a teardown takes.
+    fn may_go_on(&self) -> bool {
+        process::liveness(&self.identity) != Liveness::Dead && !process::is_dying(&self.identity)
     }
 }
 

@@ -133,9 +133,20 @@ pub fn liveness(identity: &ProcessIdentity) -> Liveness {
 
 /// Whether a recorded process is alive but stopped (SIGSTOP, a debugger). For messages only.
 pub fn is_stopped(identity: &ProcessIdentity) -> bool {
-    let stat = ProcessTable::host().and_then(|table| table.stat(identity.pid));
-    let stopped = |stat: Stat| stat.start_time == identity.start_time && stat.is_stopped();
-    liveness(identity) == Liveness::Alive && stat.is_ok_and(|stat| stat.is_some_and(stopped))
+    is_alive_and(identity, Stat::is_stopped)
+}
+
+/// Whether a recorded process is on its way out: killed, or being torn down, which takes a while
+/// for one with much memory. It still holds what it held, but will not for long. It is not dead
+/// yet.
+pub fn is_dying(identity: &ProcessIdentity) -> bool {
+    is_alive_and(identity, Stat::is_dying)
+}
+
+fn is_alive_and(identity: &ProcessIdentity, holds: impl Fn(&Stat) -> bool) -> bool {
+    let Ok(table) = ProcessTable::host() else { return false };
+    table.liveness(identity) == Liveness::Alive
+        && matches!(table.stat(identity.pid), Ok(Some(stat)) if holds(&stat))
 }
 
 const HOST_PROC: &str = "/proc";

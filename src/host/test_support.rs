@@ -83,6 +83,7 @@ fn play_role() {
     say("");
     match role.as_str() {
         "hold-ops" => super::lock::tests::hold_ops(&arguments),
+        "contend" => super::lock::tests::contend(&arguments),
         "launch" => super::spawn::tests::launch(&arguments),
         "run-helper" => super::spawn::tests::run_helper(&arguments),
         "unshare-network" => super::spawn::tests::unshare_network(&arguments),

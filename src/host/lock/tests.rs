@@ -1,6 +1,7 @@
 //! Locks among real processes, real kills and replaced files.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
@@ -79,7 +80,8 @@ fn the_lock_of_a_killed_process_is_free() {
     let busy = locks.try_ops("a", &holder("vm rm")).unwrap().unwrap_err();
     assert_eq!(busy.holder.as_ref().unwrap().identity.pid, role.child.id());
     assert!(busy.to_string().contains("`vm clone`"), "{busy}");
-    role.kill();
+    // Not waited for: what counts is that it was killed, not that it is gone already.
+    role.child.kill().unwrap();
     let _guard = locks.try_ops("a", &holder("vm rm")).unwrap().unwrap();
 }
 
@@ -181,22 +183,30 @@ fn waits_for(file: &std::fs::Metadata) -> bool {
     locks.lines().any(|line| line.contains("-> FLOCK") && line.contains(&inode))
 }
 
+/// Counts one thread out, however it ends.
+struct Leaving<'a>(&'a AtomicU32);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn takers_and_sweepers_never_let_two_hold_one_lock() {
-    use std::sync::atomic::{AtomicU32, Ordering};
     let (_root, locks) = root();
     let inside = AtomicU32::new(0);
     let running = AtomicU32::new(3);
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
+                let _leaving = Leaving(&running);
                 for _ in 0..300 {
                     let guard = locks.ops("a", &holder("vm run"), far()).unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                     inside.fetch_sub(1, Ordering::SeqCst);
                     drop(guard);
                 }
-                running.fetch_sub(1, Ordering::SeqCst);
             });
         }
         scope.spawn(|| {
@@ -205,6 +215,67 @@ fn takers_and_sweepers_never_let_two_hold_one_lock() {
             }
         });
     });
+}
+
+/// Takes and frees the ops lock of VM `a` for ever. Inside, a file stands for this process; those
+/// of others must be left by dead ones.
+pub(crate) fn contend(arguments: &[&str]) {
+    let root = Path::new(arguments[0]);
+    let locks = Locks::open(root).unwrap();
+    let own = process::own_identity().unwrap();
+    let ours = root.join("inside").join(serde_json::to_string(&own).unwrap());
+    loop {
+        say("round");
+        let guard = locks.ops("a", &holder("vm run"), far()).unwrap();
+        for entry in std::fs::read_dir(root.join("inside")).unwrap() {
+            let entry = entry.unwrap();
+            let other = serde_json::from_str(entry.file_name().to_str().unwrap()).unwrap();
+            // The kernel frees the locks of a killed process just before it calls it dead.
+            let gone = process::is_dying(&other) || process::liveness(&other) == Liveness::Dead;
+            assert!(gone, "two hold the lock");
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+        std::fs::write(&ours, "").unwrap();
+        std::fs::remove_file(&ours).unwrap();
+        drop(guard);
+    }
+}
+
+#[test]
+fn killed_processes_and_a_sweeper_never_let_two_hold_one_lock() {
+    let (root, locks) = root();
+    std::fs::create_dir(root.path().join("inside")).unwrap();
+    let start = || Role::start("contend", &[root.path().to_str().unwrap()]);
+    let mut roles = [start(), start(), start()];
+    let running = AtomicU32::new(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while running.load(Ordering::SeqCst) > 0 {
+                locks.sweep(|_| false).unwrap();
+            }
+        });
+        let _leaving = Leaving(&running);
+        // A fixed sequence of pseudo-random numbers; when exactly a kill strikes is up to the
+        // scheduler.
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        for _ in 0..40 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let role = &mut roles[usize::try_from(random % 3).unwrap()];
+            for _ in 0..random % 50 {
+                role.await_line("round");
+            }
+            assert_eq!(role.child.try_wait().unwrap(), None, "it failed by itself");
+            role.kill();
+            *role = start();
+        }
+    });
+    for role in &mut roles {
+        role.await_line("round");
+        role.kill();
+    }
+    drop(locks.ops("a", &holder("vm rm"), far()).unwrap());
 }
 
 #[test]

@@ -7,7 +7,14 @@ pub(super) struct Stat {
     pub(super) flags: u32,
     pub(super) threads: u64,
     pub(super) start_time: u64,
+    pub(super) pending_signals: u64,
 }
+
+/// The kernel's `PF_EXITING`: the process is being torn down.
+const EXITING: u32 = 0x0000_0004;
+
+/// SIGKILL among the pending signals.
+const PENDING_KILL: u64 = 1 << 8;
 
 /// The kernel's `PF_KTHREAD`: the process is a kernel thread.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -24,6 +31,7 @@ impl Stat {
             flags: fields.get(6)?.parse().ok()?,
             threads: fields.get(17)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
+            pending_signals: fields.get(28).and_then(|field| field.parse().ok()).unwrap_or(0),
         })
     }
 
@@ -35,6 +43,11 @@ impl Stat {
             b'X' | b'x' => true,
             _ => false,
         }
+    }
+
+    /// Whether it runs none of its own code any more: it was killed, or is being torn down.
+    pub(super) fn is_dying(&self) -> bool {
+        self.flags & EXITING != 0 || self.pending_signals & PENDING_KILL != 0
     }
 
     /// Whether it was stopped by a signal or a debugger.

@@ -84,6 +84,21 @@ fn a_stopped_process_is_alive_and_a_zombie_is_dead() {
 }
 
 #[test]
+fn a_killed_process_that_has_not_noticed_is_dying() {
+    let child = sleeper();
+    let identity = identity_of(&child);
+    assert!(!is_dying(&identity));
+    let fake = FakeProc::new();
+    let line = |flags: u32, pending: u64| {
+        format!("1 (x) D 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 99 0 0 0 0 0 0 0 0 {pending}")
+    };
+    for (flags, pending, dying) in [(0, 0, false), (4, 0, true), (0, 0x100, true), (0, 1, false)] {
+        std::fs::write(fake.0.path().join("1/stat"), line(flags, pending)).unwrap();
+        assert_eq!(fake.table().stat(1).unwrap().unwrap().is_dying(), dying);
+    }
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline() {
     let child = sleeper();
     let handle = ProcessHandle::open(&identity_of(&child)).unwrap().unwrap();
