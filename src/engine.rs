@@ -14,6 +14,7 @@ pub mod effect;
 mod enter;
 pub mod error;
 pub mod fold;
+pub mod follow;
 pub mod gc;
 pub mod image;
 mod launch;

@@ -68,12 +68,12 @@ pub struct VmObject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigObject {
     name: String,
-    cpu: u32,
-    memory: u64,
+    pub(super) cpu: u32,
+    pub(super) memory: u64,
     storage: u64,
     queue_size: u32,
     disk_queue_size: u32,
-    image: String,
+    pub(super) image: String,
     image_digest: String,
     image_type: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -112,6 +112,17 @@ impl VmObject {
         let looks_alive = record.core.launch.is_some() || record.core.interval_open;
         let seen = if looks_alive { engine.observe_vmm(record)? } else { VmmSeen::Dead };
         Ok(Self::new(record, &seen))
+    }
+
+    /// A VM as its record has it, its VMM not looked at: for what happened in the past.
+    #[must_use]
+    pub fn recorded(record: &VmRecord) -> Self {
+        let launched = record.core.launch.and_then(|launch| launch.identity);
+        let seen = match launched.filter(|_| record.core.state == VmState::Running) {
+            Some(identity) => VmmSeen::Alive(identity),
+            None => VmmSeen::Inconclusive("it was not looked at".to_owned()),
+        };
+        Self::new(record, &seen)
     }
 
     /// A VM with what was seen of its VMM.

@@ -5,7 +5,7 @@
 
 use cocoon_model::id::VmId;
 use cocoon_model::record::{VmCore, VmState};
-use cocoon_model::recover::{Action, Seen, recover};
+use cocoon_model::recover::{Action, recover};
 
 use super::caller::Caller;
 use super::drive::Rest;
@@ -62,14 +62,11 @@ impl Engine {
     /// What is owed to whom, by records and by what is seen of the world.
     ///
     /// # Errors
-    /// If the state or a lock cannot be read.
+    /// If the state cannot be read. What cannot be seen of a single VM is in the plan.
     pub fn plan(&self) -> Result<Vec<(VmId, Action)>, EngineError> {
         let records = self.ledger().refresh()?.vms()?;
-        let mut seen: Vec<(VmCore, Seen)> = Vec::with_capacity(records.len());
-        for record in records {
-            seen.push((record.core.clone(), self.observe(&record)?));
-        }
-        Ok(recover(seen.iter().map(|(core, seen)| (core, seen.clone()))).actions)
+        let seen = self.survey(records);
+        Ok(recover(seen.iter().map(|(record, seen)| (&record.core, seen.clone()))).actions)
     }
 
     fn carry_out(&self, id: VmId, action: &Action, caller: &Caller, collection: &mut Collection) {

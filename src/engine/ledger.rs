@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
+use cocoon_journal::frame::MAX_EVENTS;
 use cocoon_journal::store::{self, Store, StoreError, StoreOptions};
 use cocoon_journal::{
     Fold as _, Journal as _, JournalError, Options, Position, Proposal, SegmentedJournal,
@@ -65,7 +66,7 @@ impl Ledger {
     }
 
     /// Puts the fold on the newest checkpoint that can be read.
-    fn rebase(&mut self) -> Result<(), EngineError> {
+    pub(crate) fn rebase(&mut self) -> Result<(), EngineError> {
         let latest =
             Checkpoint::latest(&self.dir).map_err(|error| EngineError::Host(error.to_string()))?;
         for damaged in &latest.damaged {
@@ -127,6 +128,58 @@ impl Ledger {
                 }
                 Decision::AlreadySo(_) | Decision::Refused(_) => Ok(Proposal::Answer(decision)),
             }
+        });
+        match decided {
+            Ok(outcome) => Ok(outcome.answer),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// As [`submit`](Self::submit), for commands about different subjects, of which as many as fit become true in one
+    /// write. Answers in the order of the commands; after an error, those before it stand.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    pub fn submit_together(
+        &mut self,
+        caller: &Caller,
+        commands: &[Command],
+    ) -> Result<Vec<Decision>, EngineError> {
+        let mut decisions = Vec::with_capacity(commands.len());
+        while decisions.len() < commands.len() {
+            let rest = commands.get(decisions.len()..).unwrap_or_default();
+            decisions.extend(self.submit_some(caller, rest)?);
+        }
+        Ok(decisions)
+    }
+
+    /// Decides at least the first command, and as many after it as fit into its frame.
+    fn submit_some(
+        &mut self,
+        caller: &Caller,
+        commands: &[Command],
+    ) -> Result<Vec<Decision>, EngineError> {
+        let deadline = Instant::now() + TRANSACTION_PATIENCE;
+        let operation = caller.id();
+        let decided = self.journal.transact(&mut self.fold, &caller.writer(), deadline, |fold| {
+            let (mut entries, mut decisions) = (Vec::new(), Vec::new());
+            for command in commands {
+                let decision = decide(fold.state(), operation, command)?;
+                if let Decision::Accepted(events) = &decision {
+                    if !decisions.is_empty() && entries.len() + events.len() > MAX_EVENTS {
+                        break;
+                    }
+                    for event in events {
+                        entries.push(codec::encode(event)?);
+                    }
+                }
+                decisions.push(decision);
+            }
+            Ok(if entries.is_empty() {
+                Proposal::Answer(decisions)
+            } else {
+                Proposal::Append(entries, decisions)
+            })
         });
         match decided {
             Ok(outcome) => Ok(outcome.answer),

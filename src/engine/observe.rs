@@ -5,13 +5,16 @@
 //! told is inconclusive, and an inconclusive look never ends anything.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use cocoon_model::command::VmmSeen;
+use cocoon_model::command::{Command, VmmSeen};
+use cocoon_model::decide::Decision;
+use cocoon_model::id::VmId;
 use cocoon_model::record::{self, VmRecord};
 use cocoon_model::recover::{LockSeen, Seen};
 use uuid::Uuid;
 
-use super::{Engine, EngineError};
+use super::{Caller, Engine, EngineError};
 use crate::host::lock::Observed;
 use crate::host::process::{self, Liveness, ProcessIdentity};
 use crate::host::vmm::RuntimePaths;
@@ -109,5 +112,35 @@ impl Engine {
             Observed::Held(_) => LockSeen::Held,
         };
         Ok(Seen { lock, vmm: self.observe_vmm(record)? })
+    }
+
+    /// What is seen of many, each with its record. What cannot be looked at cannot be told, and stands in nobody's way.
+    pub fn survey(&self, records: Vec<Arc<VmRecord>>) -> Vec<(Arc<VmRecord>, Seen)> {
+        let look = |record: Arc<VmRecord>| {
+            let seen = self.observe(&record).unwrap_or_else(|error| Seen {
+                lock: LockSeen::Held,
+                vmm: VmmSeen::Inconclusive(error.to_string()),
+            });
+            (record, seen)
+        };
+        records.into_iter().map(look).collect()
+    }
+
+    /// Journals that VMMs are proven dead, each with the generation that was seen running. Needs no lock; of those whose
+    /// record has moved on, or on which an operation is in flight, nothing is said. Returns those that were news.
+    ///
+    /// # Errors
+    /// Those of the journal; exits before the failing one may be recorded.
+    pub fn record_exits(
+        &self,
+        caller: &Caller,
+        exits: &[(VmId, u64)],
+    ) -> Result<Vec<VmId>, EngineError> {
+        let commands: Vec<Command> =
+            exits.iter().map(|&(id, generation)| Command::ObserveExit { id, generation }).collect();
+        let decisions = self.ledger().submit_together(caller, &commands)?;
+        let recorded = exits.iter().zip(decisions);
+        let recorded = recorded.filter(|(_, decision)| matches!(decision, Decision::Accepted(_)));
+        Ok(recorded.map(|((id, _), _)| *id).collect())
     }
 }

@@ -3,14 +3,16 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cocoon_model::id::VmId;
 use cocoon_model::record::VmState;
 
 use crate::cli::args::{Format, OutputArg, duration};
 use crate::cli::vm_object::VmObject;
 use crate::cli::{CliError, Global, output};
+use crate::engine::follow::Follower;
 use crate::engine::{Engine, EngineError};
 
-/// How often the world is looked at, where no event tells of it.
+/// How often the world is looked at: a VMM that dies while no daemon runs leaves no event.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What can be waited for.
@@ -46,6 +48,7 @@ pub(super) fn run(args: &WaitArgs, global: Global) -> Result<(), CliError> {
         Err(error) => return Err(error.into()),
     };
     let deadline = Instant::now() + args.timeout;
+    let mut follower = engine.follow()?;
     loop {
         let vm = now(&engine, id)?;
         if matches(args.state, vm.as_ref()) {
@@ -61,11 +64,23 @@ pub(super) fn run(args: &WaitArgs, global: Global) -> Result<(), CliError> {
             let what = format!("vm {id} is {}; the state that was waited for", vm.state);
             return Err(EngineError::TimedOut { what, waited: args.timeout }.into());
         }
-        std::thread::sleep(LOOK_EVERY);
+        let left = deadline.saturating_duration_since(Instant::now());
+        await_news(&mut follower, id, LOOK_EVERY.min(left))?;
     }
 }
 
-fn now(engine: &Engine, id: cocoon_model::id::VmId) -> Result<Option<VmObject>, EngineError> {
+/// Sleeps until the journal tells of the VM, at most for `time`.
+fn await_news(follower: &mut Follower, id: VmId, time: Duration) -> Result<(), EngineError> {
+    let until = Instant::now() + time;
+    while let Some(update) = follower.next(until.saturating_duration_since(Instant::now()))? {
+        if update.record.core.id == id {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn now(engine: &Engine, id: VmId) -> Result<Option<VmObject>, EngineError> {
     engine.vm(id)?.map(|record| VmObject::now(engine, &record)).transpose()
 }
 
