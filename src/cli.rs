@@ -13,6 +13,7 @@ use crate::settings::{AcceleratorChoice, Given, Settings};
 
 mod args;
 mod completion;
+mod daemon;
 mod doctor;
 mod failure;
 mod gc;
@@ -82,6 +83,8 @@ enum Command {
     Image(image::ImageCommand),
     /// Finish what dead commands left, and collect what nobody owns
     Gc(gc::GcArgs),
+    /// Supervise this root: journal deaths at once, finish what dead commands left, serve an API
+    Daemon(daemon::DaemonArgs),
     /// Say what this host can do, what is missing, and the command that mends it
     Doctor(doctor::DoctorArgs),
     /// Print the version
@@ -124,6 +127,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Vm(command) => vm::run(command, global),
         Command::Image(command) => image::run(command, global),
         Command::Gc(args) => gc::run(&args, global),
+        Command::Daemon(args) => daemon::run(&args, global),
         Command::Doctor(args) => doctor::run(&args, global),
         Command::Version(args) => version(&args),
         Command::Completion(args) => completion::run(&args, Cli::command()),

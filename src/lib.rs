@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod codec;
+pub mod daemon;
 pub mod engine;
 pub mod home;
 pub mod host;

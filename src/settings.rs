@@ -33,10 +33,17 @@ pub struct Given {
     pub terminate_grace_period_seconds: Option<u64>,
     /// VMs that a batch verb works on at once.
     pub pool_size: Option<usize>,
+    /// Bytes that a log of a running VM may have before the daemon cuts it.
+    pub log_cap_bytes: Option<u64>,
 }
 
+/// Room for days of a chatty guest, and little beside its disks.
+const DEFAULT_LOG_CAP: u64 = 64 << 20;
+/// Less would cut away what tells why a VMM did not start.
+const SMALLEST_LOG_CAP: u64 = 64 << 10;
+
 /// Keys that the file may have.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "root_dir",
     "run_dir",
     "log_dir",
@@ -47,6 +54,7 @@ const KEYS: [&str; 10] = [
     "socket_wait_timeout_seconds",
     "terminate_grace_period_seconds",
     "pool_size",
+    "log_cap_bytes",
 ];
 
 /// Settings that cannot be used.
@@ -108,6 +116,8 @@ pub struct Settings {
     pub terminate_grace: Duration,
     /// VMs that a batch verb works on at once.
     pub pool_size: usize,
+    /// Bytes that a log of a running VM may have before the daemon cuts it, keeping the last half.
+    pub log_cap: u64,
     /// Keys of the file that mean nothing here.
     pub unknown_keys: Vec<String>,
 }
@@ -146,6 +156,7 @@ impl Given {
                 .terminate_grace_period_seconds
                 .or(other.terminate_grace_period_seconds),
             pool_size: self.pool_size.or(other.pool_size),
+            log_cap_bytes: self.log_cap_bytes.or(other.log_cap_bytes),
         }
     }
 
@@ -173,6 +184,7 @@ impl Given {
             socket_wait: seconds(self.socket_wait_timeout_seconds, 5),
             terminate_grace: seconds(self.terminate_grace_period_seconds, 5),
             pool_size: self.pool_size.unwrap_or_else(processors).max(1),
+            log_cap: self.log_cap_bytes.unwrap_or(DEFAULT_LOG_CAP).max(SMALLEST_LOG_CAP),
             unknown_keys: Vec::new(),
         })
     }
@@ -250,6 +262,7 @@ fn environment() -> Result<Given, SettingsError> {
         socket_wait_timeout_seconds: number("COCOON_SOCKET_WAIT_TIMEOUT_SECONDS")?,
         terminate_grace_period_seconds: number("COCOON_TERMINATE_GRACE_PERIOD_SECONDS")?,
         pool_size: number("COCOON_POOL_SIZE")?,
+        log_cap_bytes: number("COCOON_LOG_CAP_BYTES")?,
     })
 }
 

@@ -11,6 +11,9 @@ pub enum CliError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(crate::daemon::DaemonError),
     /// The settings.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -36,6 +39,16 @@ pub enum CliError {
     Output(std::io::Error),
 }
 
+impl From<crate::daemon::DaemonError> for CliError {
+    fn from(error: crate::daemon::DaemonError) -> Self {
+        match error {
+            // The engine's own failures keep their exit codes and hints.
+            crate::daemon::DaemonError::Engine(error) => Self::Engine(error),
+            error => Self::Daemon(error),
+        }
+    }
+}
+
 impl CliError {
     /// The exit code.
     #[must_use]
@@ -48,7 +61,11 @@ impl CliError {
                 ErrorKind::Usage => 2,
                 ErrorKind::Bug => 70,
             },
-            Self::Settings(_) | Self::Failed(_) | Self::Batch { .. } | Self::Output(_) => 1,
+            Self::Settings(_)
+            | Self::Daemon(_)
+            | Self::Failed(_)
+            | Self::Batch { .. }
+            | Self::Output(_) => 1,
         }
     }
 

@@ -44,7 +44,7 @@ pub use self::launch::{
     Accelerator, Boot, DIRECT_CMDLINE, Disk, DiskFormat, DiskRole, LaunchError, LaunchSpec, Nic,
     VmmCommandLine,
 };
-pub use self::paths::{PathError, RuntimePaths};
+pub use self::paths::{PathError, RuntimePaths, SOCKET_PATH_MAX};
 pub use self::prepare::{PrepareError, prepare, remove_sockets};
 pub use self::ready::{LaunchFailure, Liveness};
 
