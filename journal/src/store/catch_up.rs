@@ -155,7 +155,11 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
                 Err(Unfit::Repair(cause)) if cause.accuses_log() => {
                     return self.part(first, &cause);
                 }
-                Err(unfit) => return self.repair(first, unfit),
+                Err(unfit) => {
+                    // After a failed write sled refuses everything; opened anew it goes on.
+                    self.store.open.remove(&first);
+                    return self.repair(first, unfit);
+                }
             }
         }
         Ok(Pass::Fits)

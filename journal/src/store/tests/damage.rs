@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use super::{assert_holds, full, plain, store};
 use crate::frame::{Seq, Subject};
 use crate::store::{generation_dir, store_dir};
@@ -82,12 +84,16 @@ fn answers_right_or_not(dir: &Path, log: &Log) {
 }
 
 fn survives(name: &str, rounds: u64) {
+    survives_in(name, rounds, full);
+}
+
+fn survives_in(name: &str, rounds: u64, full: impl Fn() -> (TempDir, Log)) {
     let mut random = Random::new();
     for damage in DAMAGES {
         for round in 0..rounds {
             let (dir, log) = full();
             let segments = log.segments();
-            let generation = segments[usize::try_from(round % 3).unwrap()];
+            let generation = segments[usize::try_from(round).unwrap() % segments.len()];
             damage.apply(&file(dir.path(), generation, name), &mut random);
             if round % 2 == 0 {
                 answers_right_or_not(dir.path(), &log);
@@ -109,6 +115,29 @@ fn survives(name: &str, rounds: u64) {
 #[test]
 fn damage_to_the_database_file() {
     survives("db", 6);
+}
+
+/// Many sled segments, and, every other time, no snapshot: the whole log is read again at opening.
+#[test]
+#[ignore = "takes minutes"]
+fn damage_to_a_large_database_file() {
+    let log = Log::new(2, 1200, 0);
+    let flip = std::cell::Cell::new(false);
+    survives_in("db", 4, || {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path()).catch_up(&log, log.end()).unwrap();
+        if flip.replace(!flip.get()) {
+            for first in log.segments() {
+                let dir = generation_dir(&store_dir(dir.path()), first);
+                for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                    if entry.file_name().to_string_lossy().starts_with("snap.") {
+                        fs::remove_file(entry.path()).unwrap();
+                    }
+                }
+            }
+        }
+        (dir, log.clone())
+    });
 }
 
 #[test]
