@@ -46,7 +46,7 @@ fuzz TARGET SECONDS="60":
 
 # Rewrite what is generated (reference, schemas' snapshots, help), then build the book
 docs:
-    COCOON_BLESS=1 cargo nextest run -p cocoon --test docs --test cli
+    COCOON_BLESS=1 cargo nextest run -p cocoon --test cli
     mdbook build docs
 
 # Rewrite the golden files of tests; look at the difference before you commit it

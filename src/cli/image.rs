@@ -125,7 +125,7 @@ fn import(args: &ImportArgs, global: Global) -> Result<(), CliError> {
     match args.output.format {
         Format::Json => output::json(&object(&image))?,
         Format::Table => {
-            output::say(&format!("image imported: {} (id: {})", image.core.name, image.core.id))
+            output::say(&format!("image imported: {} (id: {})", image.core.name, image.core.id));
         }
     }
     engine.ledger().tend();

@@ -102,7 +102,8 @@ impl Engine {
         check_image_name(name)?;
         let lock = self.locks().images_shared(&caller.holder()?, caller.deadline())?;
         for dir in [self.blobs_dir(), self.incoming_dir()] {
-            fs::create_dir_all(&dir).map_err(EngineError::io("create", dir))?;
+            perform("image.make-directory", || fs::create_dir_all(&dir))
+                .map_err(EngineError::io("create", dir))?;
         }
         let content = self.take_in(source, progress)?;
         let digest = digest(&content);
@@ -183,7 +184,7 @@ impl Engine {
             Ok(copied) => copied,
             Err(source) => {
                 // The user hears of the copy, not of the clearing up; gc clears what stays.
-                let _ = fs::remove_file(&incoming);
+                let _ = perform("image.drop-incoming", || fs::remove_file(&incoming));
                 let path = path.to_owned();
                 return Err(EngineError::Io { action: "copy", path, source });
             }

@@ -15,6 +15,14 @@ struct Failed {
     error: String,
 }
 
+/// A batch in JSON.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    succeeded: &'a [String],
+    #[serde(skip_serializing_if = "<[Failed]>::is_empty")]
+    failed: &'a [Failed],
+}
+
 /// The outcomes of a batch.
 #[derive(Debug)]
 pub(in crate::cli) struct Batch {
@@ -51,11 +59,7 @@ impl Batch {
     /// Tells the whole.
     pub(in crate::cli) fn finish(self) -> Result<(), CliError> {
         if self.format == Format::Json {
-            let mut object = serde_json::json!({ "succeeded": self.succeeded });
-            if !self.failed.is_empty() {
-                object["failed"] = serde_json::json!(self.failed);
-            }
-            output::json(&object)?;
+            output::json(&Told { succeeded: &self.succeeded, failed: &self.failed })?;
         }
         match self.failed.len() {
             0 => Ok(()),
