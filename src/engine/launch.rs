@@ -15,7 +15,7 @@ use crate::host::lock::{Observed, OpsGuard};
 use crate::host::process::{self, Liveness, ProcessHandle, ProcessIdentity};
 use crate::host::serial;
 use crate::host::spawn::{Placement, Scope, VmmCommand, spawn_vmm};
-use crate::host::vmm::{ApiError, CALL_TIMEOUT, LaunchSpec, RuntimePaths, VmmState};
+use crate::host::vmm::{self, CALL_TIMEOUT, LaunchSpec, RuntimePaths, VmmState};
 
 /// How long a killed VMM may take to be gone, with all that it held.
 const DEATH_PATIENCE: Duration = Duration::from_secs(5);
@@ -140,15 +140,12 @@ impl Engine {
         let Ok(VmmSeen::Alive(identity)) = self.observe_vmm(record) else { return };
         let Ok(Some(process)) = ProcessHandle::open(&host_identity(&identity)) else { return };
         let Ok(paths) = paths(record) else { return };
+        let mut wait_gone = |until| process.wait_exit(Some(until)).unwrap_or(false);
         let asked = perform("vmm.power-off", || {
-            self.backend().request_power_off(&paths, CALL_TIMEOUT.min(patience))
+            vmm::power_off(self.backend(), &paths, &mut wait_gone, deadline)
         });
         match asked {
-            Ok(()) => {
-                let ended = process.wait_exit(Some(deadline));
-                tracing::debug!(?ended, "the guest had its time to power off");
-            }
-            Err(ApiError::Dead(_)) => {}
+            Ok(ended) => tracing::debug!(ended, "the guest had its time to power off"),
             Err(error) => tracing::debug!("the guest cannot be asked to power off: {error}"),
         }
     }

@@ -26,6 +26,7 @@ pub mod event;
 pub mod exit;
 pub mod launch;
 pub mod paths;
+pub mod power;
 pub mod prepare;
 pub mod ready;
 
@@ -45,6 +46,7 @@ pub use self::launch::{
     VmmCommandLine,
 };
 pub use self::paths::{PathError, RuntimePaths, SOCKET_PATH_MAX};
+pub use self::power::{PRESS_AGAIN, power_off};
 pub use self::prepare::{PrepareError, prepare, remove_sockets};
 pub use self::ready::{LaunchFailure, Liveness};
 

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cocoon::host::vmm::{
-    ApiError, Backend as _, CALL_TIMEOUT, DIAL_TIMEOUT, Dial, LaunchFailure, VmmState, probe,
+    ApiError, Backend as _, CALL_TIMEOUT, DIAL_TIMEOUT, Dial, LaunchFailure, VmmEvent, VmmState,
+    power_off, probe,
 };
 
-use crate::vm::Host;
+use crate::vm::{Host, LONG, events_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -84,4 +85,29 @@ fn a_vm_that_boots_from_disk_is_scripted_beside_the_binary() {
     vm.launch();
     let failure = vm.wait_ready(CALL_TIMEOUT).unwrap_err().to_string();
     assert!(failure.contains("crashing at start"), "{failure}");
+}
+
+#[test]
+fn a_guest_that_lost_the_press_is_asked_again() {
+    let host = Host::fake();
+    let mut vm = host.up("cocoon.fake.lose-presses=1");
+    let mut events = vm.watch();
+    let backend = vm.qemu.clone();
+    let paths = vm.paths().clone();
+    let gone = power_off(&backend, &paths, &mut |until| vm.exits_by(until), Instant::now() + LONG);
+    assert!(gone.unwrap());
+    let seen = events_until(&mut *events, |event| *event == VmmEvent::HungUp);
+    let presses = seen.iter().filter(|event| **event == VmmEvent::PowerButton).count();
+    assert!(presses >= 2, "{seen:?}");
+}
+
+#[test]
+fn a_guest_that_ignores_the_button_stays_after_its_time() {
+    let host = Host::fake();
+    let mut vm = host.up("cocoon.ignore-power-button");
+    let backend = vm.qemu.clone();
+    let paths = vm.paths().clone();
+    let gone = power_off(&backend, &paths, &mut |until| vm.exits_by(until), Instant::now() + SHORT);
+    assert!(!gone.unwrap());
+    assert_eq!(vm.status(), VmmState::Running);
 }

@@ -176,15 +176,24 @@ impl Vm {
 
     /// Waits until the process has ended by itself, and reaps it.
     pub(crate) fn wait_exit(&mut self) {
-        if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
-            self.child = None;
-            return;
+        assert!(self.exits_by(Instant::now() + LONG), "it lives\n{}", self.logs());
+    }
+
+    /// Whether the process ends by itself until then; reaps it if so.
+    pub(crate) fn exits_by(&mut self, until: Instant) -> bool {
+        let Some(child) = &mut self.child else { return true };
+        if child.try_wait().unwrap().is_none() {
+            let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+            let left = until.saturating_duration_since(Instant::now());
+            let limit = Timespec::try_from(left).unwrap();
+            let mut polled = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+            if poll(&mut polled, Some(&limit)).unwrap() == 0 {
+                return false;
+            }
+            child.wait().unwrap();
         }
-        let pidfd = pidfd_open(self.pid(), PidfdFlags::empty()).unwrap();
-        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let mut polled = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-        assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "it lives\n{}", self.logs());
-        self.child.take().unwrap().wait().unwrap();
+        self.child = None;
+        true
     }
 
     pub(crate) fn logs(&self) -> String {

@@ -2,7 +2,7 @@
 //!
 //! The wait is woken by the directory of the socket (inotify), not by a clock: a VMM binds its socket when it is
 //! ready to talk. Between `bind` and `listen` there is an instant in which a dial is refused, so once the socket is
-//! there the dial is repeated quickly. A floor of [`FLOOR`] bounds how late the death of the process is noticed.
+//! there the dial is repeated quickly. A floor of `FLOOR` bounds how late the death of the process is noticed.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;

@@ -13,6 +13,7 @@
 //! | `cocoon.exit-after=SECONDS` | the guest powers off that long after GUEST-UP |
 //! | `cocoon.panic` | the guest panics right after GUEST-UP, and says so |
 //! | `cocoon.fake.boot=SECONDS` | GUEST-UP comes that long after the first `cont`, not at once |
+//! | `cocoon.fake.lose-presses=N` | the first N presses of the power button are lost, as on a guest that still boots |
 //! | `cocoon.fake.crash-at-start` | it writes a line to its log and exits with 1 before it opens a socket |
 //! | `cocoon.fake.hang` | it listens and never greets |
 //! | `cocoon.fake.refuse=COMMAND` | that QMP command fails |

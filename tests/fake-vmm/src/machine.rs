@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 pub struct Script {
     /// The guest never heeds the power button.
     pub ignores_power_button: bool,
+    /// How many presses are lost before one is heeded.
+    pub loses_presses: u32,
     /// The guest powers off that long after it is up.
     pub exit_after: Option<Duration>,
     /// The guest panics as soon as it is up.
@@ -260,7 +262,9 @@ impl Machine {
     }
 
     fn heed_power_button(&mut self, out: &mut Vec<Output>) {
-        if self.guest_up && !self.script.ignores_power_button {
+        if self.script.loses_presses > 0 {
+            self.script.loses_presses -= 1;
+        } else if self.guest_up && !self.script.ignores_power_button {
             out.push(Output::Console("init: power button\r\n".to_owned()));
             self.shut_down(Some(6), "guest-shutdown", true, out);
         }

@@ -162,6 +162,10 @@ fn read_script(words: &str) -> Result<Script, String> {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match name {
             "cocoon.ignore-power-button" => script.ignores_power_button = true,
+            "cocoon.fake.lose-presses" => {
+                script.loses_presses =
+                    value.parse().map_err(|_| format!("{word}: not a number"))?;
+            }
             "cocoon.exit-after" => script.exit_after = Some(seconds(word, value)?),
             "cocoon.panic" => script.panics = true,
             "cocoon.fake.boot" => script.boot_time = seconds(word, value)?,
