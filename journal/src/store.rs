@@ -258,6 +258,16 @@ impl Store {
         }
     }
 
+    /// How far a generation reaches that should be sealed. A power cut may leave it an older stamp; then
+    /// it is asked itself.
+    fn sealed_extent(&mut self, first: Seq) -> Result<Extent, Unfit> {
+        let extent = self.extent(first)?;
+        if extent.next.is_some() {
+            return Ok(extent);
+        }
+        Ok(self.open_generation(first)?.extent())
+    }
+
     fn remove_unfinished(&self) -> Result<(), StoreError> {
         for name in names(&self.dir)? {
             if name.ends_with(".building") {

@@ -112,7 +112,7 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
 
     /// Checks that the generation `first` was sealed and leads to the generation `next`.
     fn leads(&mut self, first: Seq, next: Seq) -> Result<Pass, StoreError> {
-        let (one, other) = match (self.store.extent(first), self.store.extent(next)) {
+        let (one, other) = match (self.store.sealed_extent(first), self.store.extent(next)) {
             (Ok(one), Ok(other)) => (one, other),
             (Err(unfit), _) => return self.repair(first, unfit),
             (_, Err(unfit)) => return self.repair(next, unfit),

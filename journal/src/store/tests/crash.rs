@@ -116,6 +116,24 @@ fn killed_while_opening_leaves_a_generation_in_doubt_that_is_read_whole() {
     assert_holds(&mut store(dir.path()), &log);
 }
 
+/// Stamps are not synced: after a power cut there may be an older one, or one of no length.
+#[test]
+fn stamps_that_a_power_cut_left_behind_are_no_damage() {
+    let log = log();
+    let (scratch, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    store(scratch.path()).catch_up(&log, log.end()).unwrap();
+    let prefix = log.prefix(10);
+    store(old.path()).catch_up(&prefix, prefix.end()).unwrap();
+    let stamp = |dir: &Path| generation_dir(&store_dir(dir), 1).join("STAMP");
+    let older = fs::read(stamp(old.path())).unwrap();
+    for bytes in [&older[..], b""] {
+        fs::write(stamp(scratch.path()), bytes).unwrap();
+        let report = store(scratch.path()).catch_up(&log, log.end()).unwrap();
+        assert_eq!(report.repairs, vec![]);
+        assert_holds(&mut store(scratch.path()), &log);
+    }
+}
+
 #[test]
 fn a_generation_in_doubt_is_copied_before_it_is_opened() {
     let (dir, log) = full();
