@@ -175,6 +175,24 @@ fn whoever_locked_a_replaced_file_starts_again() {
     drop(guard);
 }
 
+#[test]
+fn a_waiter_left_at_a_replaced_file_serves_nobody_at_the_new_one() {
+    let (_root, locks) = root();
+    let path = locks.vm("a").unwrap().path;
+    let old = locks.ops("a", &holder("vm run"), None).unwrap();
+    locks.ops("a", &holder("vm rm"), soon()).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    let new = locks.ops("a", &holder("vm run"), far()).unwrap();
+    let waiter = thread::spawn(move || locks.ops("a", &holder("vm rm"), far()).map(drop));
+    let file = std::fs::metadata(&path).unwrap();
+    while !waits_for(&file) && !waiter.is_finished() {
+        thread::yield_now();
+    }
+    drop(new);
+    waiter.join().unwrap().unwrap();
+    drop(old);
+}
+
 /// Whether some thread is blocked on the file, as the kernel lists it.
 fn waits_for(file: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;

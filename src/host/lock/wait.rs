@@ -14,6 +14,7 @@
 //! caller that tries again and again against a stuck holder never has more than one thread waiting.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -64,6 +65,7 @@ fn lock_some_file(
 /// A thread that blocks in `flock`, and whoever waits for it.
 struct Waiter {
     path: PathBuf,
+    inode: (u64, u64),
     mode: Mode,
     state: Mutex<State>,
     changed: Condvar,
@@ -82,17 +84,19 @@ static PARKED: Mutex<Vec<Arc<Waiter>>> = Mutex::new(Vec::new());
 impl Waiter {
     /// A parked thread that waits for the same lock, or a new one.
     fn obtain(path: &Path, mode: Mode, file: File) -> Result<Arc<Self>, LockError> {
-        match Self::unpark(path, mode) {
+        let found = file.metadata().map_err(|error| file::failure("look at", path, error))?;
+        let inode = (found.dev(), found.ino());
+        match Self::unpark(inode, mode) {
             Some(waiter) => Ok(waiter),
-            None => Self::start(path, mode, file),
+            None => Self::start(path, inode, mode, file),
         }
     }
 
-    fn unpark(path: &Path, mode: Mode) -> Option<Arc<Self>> {
+    fn unpark(inode: (u64, u64), mode: Mode) -> Option<Arc<Self>> {
         let mut parked = locked(&PARKED);
         let at = parked
             .iter()
-            .position(|waiter| waiter.path == path && waiter.mode == mode && waiter.claim())?;
+            .position(|waiter| waiter.inode == inode && waiter.mode == mode && waiter.claim())?;
         Some(parked.swap_remove(at))
     }
 
@@ -105,9 +109,15 @@ impl Waiter {
         parked
     }
 
-    fn start(path: &Path, mode: Mode, file: File) -> Result<Arc<Self>, LockError> {
+    fn start(
+        path: &Path,
+        inode: (u64, u64),
+        mode: Mode,
+        file: File,
+    ) -> Result<Arc<Self>, LockError> {
         let waiter = Arc::new(Self {
             path: path.to_owned(),
+            inode,
             mode,
             state: Mutex::new(State::Wanted),
             changed: Condvar::new(),
