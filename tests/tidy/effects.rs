@@ -86,7 +86,8 @@ fn unguarded(source: &Source) -> Vec<String> {
     for function in functions(&text) {
         let inside = guarded.contains(function.name);
         let body = function.body.join("\n");
-        let mut outside = body.clone();
+        // What is opened to be read only is no effect.
+        let mut outside = body.replace("OpenOptions::new().read(true).open(", "");
         for call in performed(&body) {
             outside = outside.replace(call, "");
         }
@@ -104,8 +105,7 @@ fn unguarded(source: &Source) -> Vec<String> {
 fn calls(text: &str, effect: &str) -> bool {
     text.match_indices(effect).any(|(at, _)| {
         let before = text[..at].chars().next_back();
-        effect.starts_with('.')
-            || !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.')
+        effect.starts_with('.') || !before.is_some_and(|c| c.is_alphanumeric() || "_.".contains(c))
     })
 }
 
@@ -117,7 +117,9 @@ fn guarded(text: &str) -> BTreeSet<&str> {
     while let Some(call) = to_see.pop() {
         for function in &all {
             let name = function.name;
-            if calls(&call, &format!("{name}(")) && guarded.insert(name) {
+            let is_called =
+                calls(&call, &format!("{name}(")) || call.contains(&format!("self.{name}("));
+            if is_called && guarded.insert(name) {
                 to_see.push(function.body[1..].join("\n"));
             }
         }
