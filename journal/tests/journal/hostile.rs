@@ -90,7 +90,7 @@ proptest! {
         harms.iter().for_each(|harm| harm.befall(&mut bytes));
         std::fs::write(root.segment(1), &bytes).unwrap();
         if let Ok(log) = read(&root.path()) {
-            prop_assert_eq!(log.bodies(), original.bodies.clone());
+            prop_assert_eq!(&log.bodies(), &original.bodies);
         }
         if let Ok(report) = verify(&root.path()) {
             prop_assert!(!report.is_sound() || bytes.starts_with(&original.segment));
