@@ -108,7 +108,14 @@ impl Directory {
         self.create_head()?;
         sync_dir(&self.path)?;
         boundary("journal.create.head");
-        let header = SegmentHeader { root, first: 1, prev_hash: Hash::default(), created_us };
+        let header = SegmentHeader {
+            root,
+            first: 1,
+            prev_hash: Hash::default(),
+            created_us,
+            prev_end: 0,
+            prev_last_len: 0,
+        };
         self.create_segment(&header)
     }
 

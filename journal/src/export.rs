@@ -163,6 +163,8 @@ pub fn export_binary(
         first: frame.map_or(*seqs.start(), |frame| frame.header.seq),
         prev_hash: frame.map(|frame| frame.header.prev_hash).unwrap_or_default(),
         created_us: frame.map_or(0, |frame| frame.header.wall_us),
+        prev_end: 0,
+        prev_last_len: 0,
     };
     let scan = scan(dir, |found| {
         if overlaps(&found.frame, seqs) {

@@ -10,7 +10,9 @@
 //!     32      8  sequence number of the first event
 //!     40     32  hash of the last frame of the segment before (zeroes for the first)
 //!     72      8  wall clock at creation, microseconds since 1970
-//!     80     48  zero
+//!     80      8  offset of the end of the segment before (0 for the first)
+//!     88      4  length of the last frame of the segment before (0 for the first)
+//!     92     36  zero
 //!    128         frames
 //! ```
 //!
@@ -51,6 +53,11 @@ pub struct SegmentHeader {
     pub prev_hash: Hash,
     /// Wall clock at creation, microseconds since 1970.
     pub created_us: i64,
+    /// Where the last frame of the segment before ends, in bytes; 0 for the first. A hint: it shortens
+    /// the way to what lies near the end of that segment.
+    pub prev_end: u64,
+    /// Length of that frame in bytes; 0 for the first.
+    pub prev_last_len: u32,
 }
 
 impl SegmentHeader {
@@ -64,6 +71,8 @@ impl SegmentHeader {
         out.extend_from_slice(&self.first.to_le_bytes());
         out.extend_from_slice(&self.prev_hash);
         out.extend_from_slice(&self.created_us.to_le_bytes());
+        out.extend_from_slice(&self.prev_end.to_le_bytes());
+        out.extend_from_slice(&self.prev_last_len.to_le_bytes());
         out.resize(HEADER_BYTES - 12, 0);
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&MAGIC);
@@ -103,6 +112,8 @@ impl SegmentHeader {
             first: u64::from_le_bytes(word(32)),
             prev_hash,
             created_us: i64::from_le_bytes(word(72)),
+            prev_end: u64::from_le_bytes(word(80)),
+            prev_last_len: u32::from_le_bytes([header[88], header[89], header[90], header[91]]),
         })
     }
 }
@@ -257,6 +268,8 @@ mod tests {
             first: 10_001,
             prev_hash: [0x5a; 32],
             created_us: 1_790_000_000_123_456,
+            prev_end: 4_200_000,
+            prev_last_len: 217,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Finding a sequence number without reading a segment from its start.
 //!
-//! The names of the segments tell which one; within it, `HEAD` tells where the last durable frame
-//! ends, and each frame how long the one before it is: what is wanted is mostly near the end, so the
-//! way goes backwards. Nothing found on the way is believed: the frame before the place is decoded and
+//! The names of the segments tell which one. `HEAD` tells where the last durable frame of the live
+//! segment ends, the header of the next segment where the last frame of a sealed one does, and each
+//! frame how long the one before it is: where what is wanted is nearer to the end, the way goes
+//! backwards. Nothing found on the way is believed: the frame before the place is decoded and
 //! checked, and if anything is odd the way is gone forwards from the header.
 
 use super::{Cursor, From, Mark};
@@ -24,8 +25,8 @@ pub(super) fn locate(
     let Some(mut cursor) = open_segment_of(directory, wanted, head)? else {
         return Ok(None);
     };
-    let found = match head {
-        Some(head) if in_segment_of(head, wanted) => backwards(&mut cursor, wanted, head)?,
+    let found = match end_of(&cursor, wanted, head)? {
+        Some(end) if is_nearer_to(&end, wanted) => backwards(&mut cursor, wanted, &end)?,
         _ => None,
     };
     match found {
@@ -42,6 +43,27 @@ pub(super) fn locate(
 /// Whether `wanted` is in the part of its segment that `HEAD` vouches for, or right after it.
 fn in_segment_of(head: &Head, wanted: Seq) -> bool {
     (head.mark.segment..=head.mark.seq.saturating_add(1)).contains(&wanted)
+}
+
+/// An end of the cursor's segment that is said to lie after `wanted`, or right before it.
+fn end_of(cursor: &Cursor, wanted: Seq, head: Option<&Head>) -> Result<Option<Mark>, JournalError> {
+    if let Some(head) = head.filter(|head| in_segment_of(head, wanted)) {
+        return Ok(Some(head.mark));
+    }
+    let firsts = cursor.directory.list()?;
+    let Some(next) = firsts.iter().find(|first| **first > cursor.mark.segment) else {
+        return Ok(None);
+    };
+    let Some(next) = cursor.directory.open_segment(*next)? else { return Ok(None) };
+    let Position { seq, hash } = Mark::start_of(&next).position();
+    let (offset, last_len) = (next.header.prev_end, next.header.prev_last_len);
+    Ok(Some(Mark { segment: cursor.mark.segment, seq, hash, offset, last_len }))
+}
+
+/// Whether `wanted` is before `end`, and nearer to it than to the start of the segment.
+fn is_nearer_to(end: &Mark, wanted: Seq) -> bool {
+    let back = end.seq.saturating_add(1).checked_sub(wanted);
+    back.is_some_and(|back| back <= wanted.saturating_sub(end.segment))
 }
 
 /// The segment in which the frame with `wanted` begins, or will.
@@ -92,10 +114,10 @@ fn forwards(cursor: &mut Cursor, wanted: Seq) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Goes back from `HEAD`; `None` if something is odd.
-fn backwards(cursor: &mut Cursor, wanted: Seq, head: &Head) -> Result<Option<Mark>, JournalError> {
-    let (mut end, mut len) = (head.mark.offset, u64::from(head.mark.last_len));
-    let mut seq = head.mark.seq;
+/// Goes back from `from`; `None` if something is odd.
+fn backwards(cursor: &mut Cursor, wanted: Seq, from: &Mark) -> Result<Option<Mark>, JournalError> {
+    let (mut end, mut len) = (from.offset, u64::from(from.last_len));
+    let mut seq = from.seq;
     while len > 0 {
         let Some(offset) = end.checked_sub(len).filter(|at| *at >= segment::HEADER_LEN) else {
             return Ok(None);

@@ -3,7 +3,8 @@
 //! A timer that belongs to the waiting thread alone sends it `SIGURG`, whose handler does nothing and
 //! is installed without `SA_RESTART`: `flock` returns `EINTR`. The timer repeats, so that a signal
 //! which arrives just before `flock` begins to sleep is made good by the next. `SIGURG` is ignored by
-//! default, hence harmless to whoever else it may reach.
+//! default, hence harmless to whoever else it may reach. Where no timer is to be had (their number is
+//! limited), the waiter asks again every few milliseconds.
 
 use std::fs::File;
 use std::io;
@@ -25,11 +26,14 @@ use super::Holder;
 /// After this time, and then as often, a waiter looks at the holder.
 const LOOK_AT_HOLDER: Duration = Duration::from_millis(100);
 
+/// How often a waiter without a timer asks.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+
 /// Locks `file`; `false` if the deadline came first.
 pub(super) fn until(file: &File, deadline: Instant) -> io::Result<bool> {
     install_handler()?;
     let _unblocked = Unblocked::new()?;
-    let _timer = arm(deadline)?;
+    let Ok(_timer) = arm(deadline) else { return ask_again(file, deadline) };
     loop {
         match flock(file, FlockOperation::LockExclusive) {
             Ok(()) => return Ok(true),
@@ -39,6 +43,18 @@ pub(super) fn until(file: &File, deadline: Instant) -> io::Result<bool> {
                     holder.wake_if_stopped();
                 }
             }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// The same without a timer.
+fn ask_again(file: &File, deadline: Instant) -> io::Result<bool> {
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::INTR | Errno::WOULDBLOCK) if Instant::now() >= deadline => return Ok(false),
+            Err(Errno::INTR | Errno::WOULDBLOCK) => std::thread::sleep(ASK_AGAIN),
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -42,11 +42,14 @@ pub(super) fn prepare<F: Fold>(
     }
     let (seal, bytes) = build(journal, view, writer)?;
     let hash = hash_of(&bytes);
+    let end = view.end().after(&seal, hash, bytes.len());
     let header = SegmentHeader {
         root: journal.root,
         first: seal.last_seq().saturating_add(1),
         prev_hash: hash,
         created_us: seal.header.wall_us,
+        prev_end: end.offset,
+        prev_last_len: end.last_len,
     };
     journal.boundary("journal.seal.before");
     let room = u64::try_from(bytes.len()).unwrap_or(u64::MAX);

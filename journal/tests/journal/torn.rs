@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use cocoon_journal::reserved::{JOURNAL_TAIL_CUT, JournalEvent};
-use cocoon_journal::{JournalError, Position};
+use cocoon_journal::{Journal, JournalError, Position, Proposal};
 
 use crate::support::*;
 
@@ -83,7 +83,6 @@ fn nothing_of_a_long_tail_is_left() {
 fn an_answer_cuts_too() {
     let (root, log) = written(2);
     append_garbage(&root.segment(1), b"CCNF");
-    use cocoon_journal::{Journal, Proposal};
     let mut new = Log::default();
     root.open()
         .transact(&mut new, &writer(), deadline(), |log| Ok(Proposal::Answer(log.frames)))
@@ -194,4 +193,34 @@ fn without_head_everything_is_still_there() {
     append(&mut root.open(), &mut new, "x").unwrap();
     assert_eq!(new.position.seq, 6);
     assert_eq!(cocoon_journal::Journal::durable(&root.open()).unwrap(), new.position);
+}
+
+/// A writer that died while sealing left a segment that no seal names; then the log went another way.
+#[test]
+fn a_segment_that_no_seal_names_misleads_nobody() {
+    let root = Root::new();
+    let mut log = Log::default();
+    let mut journal = root.open_with(small_segments(6));
+    for n in 0..3 {
+        append(&mut journal, &mut log, n.to_string()).unwrap();
+    }
+    let boundary = |name| assert_ne!(name, "journal.seal.created", "the writer dies");
+    let options = cocoon_journal::Options { boundary, ..small_segments(4) };
+    let mut dying = root.open_with(options);
+    let append_dying = || append(&mut dying, &mut Log::default(), "never");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(append_dying)).is_err());
+    assert!(root.segment(6).exists(), "made for after event 4 and its seal");
+    let orphan = std::fs::read(root.segment(6)).unwrap();
+    for n in 3..5 {
+        append(&mut journal, &mut log, n.to_string()).unwrap();
+        std::fs::write(root.segment(6), &orphan).unwrap();
+        let mut anew = log.clone();
+        root.open().refresh(&mut anew).unwrap();
+        assert_eq!(anew, log, "found from its own state");
+        assert_eq!(root.read(), log);
+    }
+    append(&mut root.open(), &mut log, "5").unwrap();
+    assert!(!root.segment(6).exists(), "swept");
+    append(&mut journal, &mut log, "6").unwrap();
+    assert_eq!(root.read(), log);
 }
