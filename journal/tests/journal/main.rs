@@ -15,6 +15,7 @@ mod hostile;
 mod many;
 mod power;
 mod support;
+mod surroundings;
 mod tailing;
 mod torn;
 mod whole;
