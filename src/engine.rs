@@ -43,7 +43,7 @@ use ledger::Ledger;
 use crate::home::Home;
 use crate::host::lock::Locks;
 use crate::host::qemu::{Qemu, probe};
-use crate::host::vmm::{self, Backend};
+use crate::host::vmm::Backend;
 use crate::settings::Settings;
 
 /// The engine of one root.
@@ -135,15 +135,12 @@ impl Engine {
     pub fn accelerator(&self) -> Accelerator {
         let (accelerator, reason) = self.choose_accelerator();
         tracing::debug!(?accelerator, "{reason}");
-        match accelerator {
-            vmm::Accelerator::Kvm => Accelerator::Kvm,
-            vmm::Accelerator::Tcg => Accelerator::Tcg,
-        }
+        accelerator
     }
 
     /// The accelerator of the next launch, and why. A host that cannot be told gets emulation.
     #[must_use]
-    pub fn choose_accelerator(&self) -> (vmm::Accelerator, String) {
+    pub fn choose_accelerator(&self) -> (Accelerator, String) {
         let host = self.backend.binary().map_err(|error| error.to_string()).and_then(|binary| {
             probe::HostIdentity::now(&binary).map_err(|error| error.to_string())
         });
@@ -152,7 +149,7 @@ impl Engine {
                 let verdict = probe::KvmVerdict::remembered(&self.kvm_verdict_path());
                 probe::choose(self.settings.accelerator, verdict.as_ref(), &host)
             }
-            Err(reason) => (vmm::Accelerator::Tcg, reason),
+            Err(reason) => (Accelerator::Tcg, reason),
         }
     }
 

@@ -302,6 +302,12 @@ impl BackendKind {
     }
 }
 
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// What an image is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -426,6 +432,17 @@ pub enum Accelerator {
     Kvm,
     /// By emulation.
     Tcg,
+}
+
+impl Accelerator {
+    /// The name used in JSON and on command lines.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
 }
 
 /// Everything about a VM that is fixed when it is reserved.

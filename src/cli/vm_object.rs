@@ -182,10 +182,7 @@ impl VmObject {
             updated_at: rfc3339(notes.updated_us),
             started_at: notes.started_us.map(rfc3339),
             stopped_at: notes.stopped_us.map(rfc3339),
-            accelerator: notes.accelerator.map(|accelerator| match accelerator {
-                cocoon_model::record::Accelerator::Kvm => "kvm",
-                cocoon_model::record::Accelerator::Tcg => "tcg",
-            }),
+            accelerator: notes.accelerator.map(cocoon_model::record::Accelerator::as_str),
             last_failure: core.failure.clone(),
             operation: core.operation.map(|operation| operation.kind.as_str()),
             seq: notes.last_seq,

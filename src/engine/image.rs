@@ -160,10 +160,6 @@ impl Engine {
         let (format, info) = info.map_err(|error| {
             EngineError::Invalid(format!("{} cannot be imported: {error}", path.display()))
         })?;
-        let format = match format {
-            crate::host::vmm::DiskFormat::Qcow2 => DiskFormat::Qcow2,
-            crate::host::vmm::DiskFormat::Raw => DiskFormat::Raw,
-        };
         Ok((blob, format, info.virtual_size))
     }
 

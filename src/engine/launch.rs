@@ -235,7 +235,7 @@ fn low_memory_hint(memory: u64) -> &'static str {
 }
 
 fn launch_spec(record: &VmRecord, paths: RuntimePaths) -> LaunchSpec {
-    use crate::host::vmm::{Accelerator, Boot, Disk, DiskFormat, DiskRole, Nic};
+    use crate::host::vmm::{Accelerator, Boot, Disk, DiskRole, Nic};
     let spec = &record.spec;
     let boot = match &spec.boot {
         record::Boot::Disk => Boot::Disk,
@@ -247,10 +247,7 @@ fn launch_spec(record: &VmRecord, paths: RuntimePaths) -> LaunchSpec {
     };
     let disk = |disk: &record::Disk| Disk {
         path: (&disk.path).into(),
-        format: match disk.format {
-            record::DiskFormat::Qcow2 => DiskFormat::Qcow2,
-            record::DiskFormat::Raw => DiskFormat::Raw,
-        },
+        format: disk.format,
         readonly: false,
         serial: disk.serial.clone(),
         role: DiskRole::Root,
@@ -263,10 +260,7 @@ fn launch_spec(record: &VmRecord, paths: RuntimePaths) -> LaunchSpec {
         boot,
         disks: spec.disks.iter().map(disk).collect(),
         nics: spec.nics.iter().map(|nic| Nic::User { mac: nic.mac.clone() }).collect(),
-        accelerator: match record.notes.accelerator {
-            Some(record::Accelerator::Kvm) => Accelerator::Kvm,
-            Some(record::Accelerator::Tcg) | None => Accelerator::Tcg,
-        },
+        accelerator: record.notes.accelerator.unwrap_or(Accelerator::Tcg),
         paths,
     }
 }

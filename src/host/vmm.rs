@@ -30,13 +30,12 @@ pub mod power;
 pub mod prepare;
 pub mod ready;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use cocoon_model::record::BackendKind;
 
 pub use self::dial::{Dial, DialFailure, dial, probe};
 pub use self::event::{EventStream, VmmEvent};
@@ -55,52 +54,6 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long one call on an API socket may take unless the caller knows better.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The hypervisors that a VM record can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BackendKind {
-    /// QEMU, over QMP; with KVM or in emulation.
-    Qemu,
-    /// Cloud Hypervisor, over REST.
-    CloudHypervisor,
-    /// Firecracker, over REST.
-    Firecracker,
-}
-
-impl BackendKind {
-    /// The name in records, in JSON and on the command line.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Qemu => "qemu",
-            Self::CloudHypervisor => "cloud-hypervisor",
-            Self::Firecracker => "firecracker",
-        }
-    }
-}
-
-impl fmt::Display for BackendKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for BackendKind {
-    type Err = UnknownBackend;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        [Self::Qemu, Self::CloudHypervisor, Self::Firecracker]
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-            .ok_or_else(|| UnknownBackend(name.to_owned()))
-    }
-}
-
-/// A backend name that means nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no backend '{0}'; choose qemu, cloud-hypervisor or firecracker")]
-pub struct UnknownBackend(String);
 
 /// A hypervisor whose binary this host lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -195,7 +148,7 @@ impl Leftovers {
 }
 
 /// One hypervisor. All calls are blocking; `timeout` bounds the whole call, the dial included.
-pub trait Backend: fmt::Debug + Send + Sync {
+pub trait Backend: std::fmt::Debug + Send + Sync {
     /// Which hypervisor this is.
     fn kind(&self) -> BackendKind;
 

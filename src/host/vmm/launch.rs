@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use cocoon_model::record::{Accelerator, DiskFormat};
+
 use super::RuntimePaths;
 use crate::host::spawn::VmmCommand;
 
@@ -68,27 +70,6 @@ pub struct Disk {
     pub role: DiskRole,
 }
 
-/// The format of a disk image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DiskFormat {
-    /// The bytes of the disk, nothing else.
-    Raw,
-    /// QEMU's copy-on-write format.
-    Qcow2,
-}
-
-impl DiskFormat {
-    /// The name that QEMU and its tools use.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Qcow2 => "qcow2",
-        }
-    }
-}
-
 /// What a disk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,16 +101,6 @@ pub enum Nic {
         /// The card's address, `aa:bb:cc:dd:ee:ff`.
         mac: String,
     },
-}
-
-/// What runs a guest's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Accelerator {
-    /// The kernel's virtual machine.
-    Kvm,
-    /// Emulation; works everywhere.
-    Tcg,
 }
 
 /// A program and its arguments.
