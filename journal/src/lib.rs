@@ -6,6 +6,48 @@
 //!
 //! An event is acknowledged when the frame that holds it is in a segment file and synced.
 //!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use cocoon_journal::{
+//!     Entry, Fold, Frame, Hash, Journal, Options, Position, Proposal, SegmentedJournal, Subject, Writer,
+//! };
+//!
+//! /// The state: how many events there were.
+//! #[derive(Default)]
+//! struct Count(Position);
+//!
+//! impl Fold for Count {
+//!     type Error = std::convert::Infallible;
+//!
+//!     fn position(&self) -> Position {
+//!         self.0
+//!     }
+//!
+//!     fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
+//!         self.0 = frame.position(hash);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let mut journal = SegmentedJournal::open(&dir.path().join("journal"), Options::default())?;
+//! let mut count = Count::default();
+//! let writer = Writer::of_this_process(uuid::Uuid::new_v4(), "example")?;
+//! let deadline = Instant::now() + Duration::from_secs(10);
+//! let event = Entry { kind: 1, version: 1, subject: Subject::new("vm/a")?, body: b"made".to_vec() };
+//! let outcome = journal.transact(&mut count, &writer, deadline, |count| {
+//!     Ok(match count.position().seq {
+//!         0 => Proposal::Append(vec![event], "made"),
+//!         _ => Proposal::Answer("already there"),
+//!     })
+//! })?;
+//! // Here it is durable.
+//! assert_eq!((outcome.answer, outcome.seqs), ("made", Some(1..=1)));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Module map, from the bytes upwards:
 //!
 //! * [`frame`]: one decision, its bytes, checksum and chain; [`reserved`]: the journal's own events.

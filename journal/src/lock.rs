@@ -9,7 +9,7 @@
 //! The file is opened close-on-exec for each transaction and unlocked explicitly, so that a child
 //! forked by another thread in between cannot keep the lock. While it is held every blockable signal
 //! of the thread is blocked, and the file names the holder. A waiter sleeps in `flock`, interrupted by
-//! a timer of its own ([`wait`]); a holder that somebody has stopped is continued.
+//! a timer of its own; a holder that somebody has stopped is continued.
 
 use std::fs::{File, OpenOptions};
 use std::io;
