@@ -42,7 +42,7 @@ bench *NAME:
 
 # Run a fuzz target for some time: just fuzz frame 60
 fuzz TARGET SECONDS="60":
-    cd fuzz && cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}
+    scripts/fuzz {{TARGET}} {{SECONDS}}
 
 # Rewrite what is generated (reference, schemas' snapshots, help), then build the book
 docs:
