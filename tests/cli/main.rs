@@ -12,6 +12,7 @@
 mod completions;
 mod examples;
 mod help;
+mod in_flight;
 mod later;
 mod output;
 mod reference;

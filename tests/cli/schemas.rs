@@ -1,14 +1,25 @@
 //! What is printed as JSON is what the schemas say.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::sandbox::Sandbox;
 use crate::{repository, schema};
 
-fn check(name: &str, value: &Value) {
+pub(crate) fn check(name: &str, value: &Value) {
     let schema = schema::load(name);
     let faults = schema::faults(&schema, &schema, value, "$");
     assert!(faults.is_empty(), "{name}: {faults:#?}");
+}
+
+/// A raw disk. A boot sector is what tells it from any other file.
+pub(crate) fn write_disk(path: &Path) {
+    let mut bytes = vec![0; 1 << 20];
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(path, bytes).unwrap();
 }
 
 #[test]
@@ -73,16 +84,45 @@ fn outcomes_of_a_reconcile() {
 fn images_and_collections() {
     let sandbox = Sandbox::with_guest();
     let disk = sandbox.path().join("disk.raw");
-    // A boot sector is what tells a raw disk from any other file.
-    let mut bytes = vec![0; 1 << 20];
-    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
-    std::fs::write(&disk, bytes).unwrap();
+    write_disk(&disk);
     let imported = sandbox.cocoon(["image", "import", "disk", "disk.raw", "-o", "json"]);
     assert_eq!(imported.code, 0, "{imported:?}");
     check("image.json", &imported.json());
     check("image.json", &sandbox.cocoon(["image", "inspect", "guest"]).json());
     check("image-list.json", &sandbox.cocoon(["image", "list", "-o", "json"]).json());
     check("gc.json", &sandbox.cocoon(["gc", "-o", "json"]).json());
+}
+
+#[test]
+fn what_happens_to_vms() {
+    let sandbox = Sandbox::with_guest();
+    let id = sandbox.create("a");
+    let mut status = sandbox.command(["vm", "status", "--event", "--format", "json"]);
+    let mut stream = status.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(stream.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let there = next();
+    check("status-event.json", &there);
+    assert_eq!((&there["event"], &there["vm"]["id"]), (&"ADDED".into(), &id.into()));
+    assert_eq!(sandbox.cocoon(["vm", "rm", "a"]).code, 0);
+    let mut seq = there["seq"].as_u64().unwrap();
+    loop {
+        let line = next();
+        check("status-event.json", &line);
+        assert!(line["seq"].as_u64().unwrap() > seq, "events come in order: {line}");
+        seq = line["seq"].as_u64().unwrap();
+        if line["event"] == "DELETED" {
+            break;
+        }
+    }
+    stream.kill().unwrap();
+    stream.wait().unwrap();
+}
+
+#[test]
+fn what_the_host_can_do() {
+    let sandbox = Sandbox::new();
+    check("doctor.json", &sandbox.cocoon(["doctor", "-o", "json"]).json());
 }
 
 #[test]

@@ -103,6 +103,23 @@ fn the_minimum_rust_version_is_stated_once_and_builds_this() {
     report("every crate of the workspace inherits rust-version", &faults);
 }
 
+/// `docs/libraries.md` says of each library why it is here.
+#[test]
+fn every_library_is_explained() {
+    let page = std::fs::read_to_string(repository().join("docs/libraries.md")).expect("the page");
+    let mut faults = Vec::new();
+    for package in packages().iter().filter(|package| package["source"].is_null()) {
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let name = dependency["name"].as_str().unwrap_or_default();
+            let ours = dependency["path"].is_string();
+            if !ours && !page.contains(&format!("`{name}`")) {
+                faults.push(format!("{name}, of {}", package["name"]));
+            }
+        }
+    }
+    report("docs/libraries.md lists every direct dependency", &faults);
+}
+
 #[test]
 fn expressions_are_understood() {
     assert!(is_allowed("MIT OR GPL-3.0"));
