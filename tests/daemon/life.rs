@@ -109,3 +109,18 @@ fn a_socket_path_that_is_too_long_is_refused_with_the_way_out() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--api-socket"));
 }
+
+#[test]
+fn a_host_that_shuts_down_stops_all_guests_and_only_those() {
+    let root = Root::new();
+    root.vm("a");
+    root.vm("b");
+    root.ok(&birth("create", "never-started"));
+    let stopped = root.json(&["vm", "stop", "--all", "--timeout", "60s", "-o", "json"]);
+    assert_eq!(stopped["succeeded"].as_array().unwrap().len(), 2);
+    for name in ["a", "b"] {
+        assert_eq!(root.inspect(name)["last_transition_reason"], "stop-user");
+    }
+    assert_eq!(root.inspect("never-started")["state"], "created");
+    root.ok(&["vm", "stop", "--all"]);
+}

@@ -1,11 +1,12 @@
 //! Measures cocoon against its peers: ratios of medians in one run on one machine.
 //!
-//! `cocoon-bench storm|list|reconcile|run` (by `just bench NAME`). Each measurement starts real processes and takes times and
+//! `cocoon-bench storm|exits|list|reconcile|run` (by `just bench NAME`). Each measurement starts real processes and takes times and
 //! processor use of whole processes from the kernel. Peers take turns round by round, so that a drift of the machine's
 //! speed touches them alike. Nothing is asserted; tables are printed.
 
 #![allow(clippy::print_stdout, reason = "it prints tables")]
 
+mod exits;
 mod fleet;
 mod peer;
 mod process;
@@ -27,6 +28,8 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 enum Command {
     /// Many processes at once, each reserving and committing a VM record, against SQLite
     Storm(storm::StormArgs),
+    /// From the death of a VMM to its exit in the journal, a daemon running
+    Exits(exits::ExitsArgs),
     /// `vm list -o json` over many running VMs
     List(verbs::ListArgs),
     /// `vm reconcile-stale-create` on a placeholder, against SQLite doing as many commits
@@ -46,6 +49,7 @@ enum Command {
 fn main() -> Outcome {
     match Command::parse() {
         Command::Storm(args) => storm::run(&args),
+        Command::Exits(args) => exits::run(&args),
         Command::List(args) => verbs::list(&args),
         Command::Reconcile(args) => verbs::reconcile(&args),
         Command::Run(args) => verbs::run(&args),
