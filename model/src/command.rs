@@ -90,6 +90,8 @@ pub enum Command {
         id: VmId,
         /// The generation that was seen running.
         generation: u64,
+        /// What the VMM left word of.
+        evidence: Option<String>,
     },
     /// Take a name for an image whose files are in the store.
     ImportImage {

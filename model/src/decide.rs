@@ -72,7 +72,9 @@ pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lo
             report::report(view, operation, *id, *step, outcome)
         }
         Command::Adopt { id, identity } => operation::adopt(view, *id, *identity),
-        Command::ObserveExit { id, generation } => operation::observe_exit(view, *id, *generation),
+        Command::ObserveExit { id, generation, evidence } => {
+            operation::observe_exit(view, *id, *generation, evidence.as_ref())
+        }
         Command::ImportImage { id, name, digest, content } => {
             image::import(view, *id, name, digest, content)
         }

@@ -481,6 +481,8 @@ pub struct VmNotes {
     pub transition_reason: Option<Reason>,
     /// How the guest's instructions are run, since the last launch.
     pub accelerator: Option<Accelerator>,
+    /// What the VMM of the last unexpected exit left word of.
+    pub exit_evidence: Option<String>,
     /// The event that reserved it.
     pub first_seq: u64,
     /// The event that last changed it.

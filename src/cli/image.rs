@@ -13,6 +13,7 @@ use super::vm_object::{human_size, rfc3339};
 use super::{CliError, Global, later, output};
 use crate::engine::Caller;
 use crate::engine::image::ImageSource;
+use crate::host::vmm::DIRECT_CMDLINE;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ImageCommand {
@@ -51,7 +52,7 @@ pub(super) struct ImportArgs {
         long,
         value_name = "TEXT",
         requires = "kernel",
-        default_value = "console=ttyS0 reboot=t panic=-1"
+        default_value = DIRECT_CMDLINE
     )]
     cmdline: String,
     #[command(flatten)]

@@ -57,6 +57,9 @@ pub struct VmObject {
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// What the VMM of the last unexpected exit left word of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_evidence: Option<String>,
     /// The operation in flight, or what a dead one left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<&'static str>,
@@ -184,6 +187,7 @@ impl VmObject {
             stopped_at: notes.stopped_us.map(rfc3339),
             accelerator: notes.accelerator.map(cocoon_model::record::Accelerator::as_str),
             last_failure: core.failure.clone(),
+            exit_evidence: notes.exit_evidence.clone(),
             operation: core.operation.map(|operation| operation.kind.as_str()),
             seq: notes.last_seq,
         }

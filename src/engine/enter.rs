@@ -8,6 +8,7 @@ use cocoon_model::record::{VmRecord, VmState};
 
 use super::caller::Caller;
 use super::drive::Rest;
+use super::gc::Settling;
 use super::{Engine, EngineError};
 use crate::host::lock::OpsGuard;
 
@@ -48,7 +49,12 @@ impl Engine {
             return Ok(Entered { guard, rest: Rest::Gone, finished: None });
         };
         let Some(finished) = left_over(&record) else {
-            return Ok(Entered { guard, rest: Rest::There(record), finished: None });
+            // The record and its VMM may have drifted apart since somebody last looked.
+            let rest = match self.settle_idle(&guard, caller, &record)? {
+                Settling::Nothing | Settling::Busy => Rest::There(record),
+                Settling::Collected(_) => self.peek(id)?.map_or(Rest::Gone, Rest::There),
+            };
+            return Ok(Entered { guard, rest, finished: None });
         };
         // Recovery is an operation of its own, so that the verb begins with a record that nobody owns.
         let recovery = caller.another();

@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// A VM without an operation whose record and VMM may have drifted apart.
-    fn settle_idle(
+    pub(super) fn settle_idle(
         &self,
         guard: &crate::host::lock::OpsGuard,
         caller: &Caller,
@@ -124,7 +124,9 @@ impl Engine {
         let open = core.state == VmState::Running || core.interval_open;
         let (command, reason) = match self.observe_vmm(record)? {
             VmmSeen::Dead if open => {
-                let command = Command::ObserveExit { id: core.id, generation: core.generation };
+                let evidence = self.exit_evidence(record);
+                let command =
+                    Command::ObserveExit { id: core.id, generation: core.generation, evidence };
                 (command, "unexpected-exit")
             }
             VmmSeen::Alive(identity) if core.state != VmState::Running => {

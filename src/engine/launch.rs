@@ -108,9 +108,27 @@ impl Engine {
             Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
             Ok(VmmSeen::Dead) => Outcome::Failed(interrupted()),
             Ok(VmmSeen::Alive(identity)) => match self.status(record) {
-                Ok(state) if state.guest_runs() => Outcome::Up(identity),
+                Ok(state) if state.guest_runs() => {
+                    self.cancel_leftovers(record);
+                    Outcome::Up(identity)
+                }
                 Ok(_) | Err(_) => self.give_up(record, interrupted()),
             },
+        }
+    }
+
+    /// Nobody owns what a dead operation still has running inside the VMM.
+    fn cancel_leftovers(&self, record: &VmRecord) {
+        let Ok(paths) = paths(record) else { return };
+        let cancelled = perform("vmm.cancel-leftovers", || {
+            self.backend().cancel_leftovers(&paths, CALL_TIMEOUT)
+        });
+        match cancelled {
+            Ok(leftovers) if leftovers.is_empty() => {}
+            Ok(leftovers) => {
+                tracing::info!(?leftovers, "cancelled what a dead command had left running");
+            }
+            Err(error) => tracing::debug!("leftovers cannot be cancelled: {error}"),
         }
     }
 

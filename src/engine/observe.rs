@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::Decision;
@@ -15,9 +16,10 @@ use cocoon_model::recover::{LockSeen, Seen};
 use uuid::Uuid;
 
 use super::{Caller, Engine, EngineError};
+use crate::host::boot;
 use crate::host::lock::Observed;
 use crate::host::process::{self, Liveness, ProcessIdentity};
-use crate::host::vmm::RuntimePaths;
+use crate::host::vmm::{ExitReason, RuntimePaths, early_exit_report};
 
 /// The identity as the host knows it.
 pub(crate) fn host_identity(identity: &record::ProcessIdentity) -> ProcessIdentity {
@@ -38,6 +40,9 @@ pub(crate) fn journal_identity(identity: &ProcessIdentity) -> record::ProcessIde
         pid_namespace: identity.pid_namespace,
     }
 }
+
+/// The longest evidence of an exit that an event carries, bytes.
+const EVIDENCE_MAX: usize = 2048;
 
 impl Engine {
     /// What is seen of the VMM of a record.
@@ -136,11 +141,30 @@ impl Engine {
         caller: &Caller,
         exits: &[(VmId, u64)],
     ) -> Result<Vec<VmId>, EngineError> {
-        let commands: Vec<Command> =
-            exits.iter().map(|&(id, generation)| Command::ObserveExit { id, generation }).collect();
+        let mut commands = Vec::with_capacity(exits.len());
+        for &(id, generation) in exits {
+            let record = self.vm(id)?;
+            let evidence = record.and_then(|record| self.exit_evidence(&record));
+            commands.push(Command::ObserveExit { id, generation, evidence });
+        }
         let decisions = self.ledger().submit_together(caller, &commands)?;
         let recorded = exits.iter().zip(decisions);
         let recorded = recorded.filter(|(_, decision)| matches!(decision, Decision::Accepted(_)));
         Ok(recorded.map(|((id, _), _)| *id).collect())
+    }
+
+    /// What the VMM left word of when it ended; with the ends of its logs if that was soon after its start.
+    pub(crate) fn exit_evidence(&self, record: &VmRecord) -> Option<String> {
+        let paths = super::launch::paths(record).ok()?;
+        let reason = self.backend().exit_reason(&paths);
+        let age = boot::wall_us().checked_sub(record.notes.started_us?.unsigned_abs());
+        let age = Duration::from_micros(age.unwrap_or(u64::MAX));
+        let early = early_exit_report(&paths, &reason, record.spec.config.memory, age);
+        let known = (reason != ExitReason::Unknown).then(|| reason.to_string());
+        early.or(known).map(|mut evidence| {
+            let end = (0..=EVIDENCE_MAX).rev().find(|at| evidence.is_char_boundary(*at));
+            evidence.truncate(end.unwrap_or(0));
+            evidence
+        })
     }
 }

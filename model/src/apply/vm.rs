@@ -16,7 +16,7 @@
 //! ```
 
 use super::IllegalEvent;
-use crate::event::vm::{LaunchBegan, Prereserved, StepFailed, Tombstoned};
+use crate::event::vm::{ExitObserved, LaunchBegan, Prereserved, StepFailed, Tombstoned};
 use crate::event::{Stamp, VmEvent};
 use crate::id::{OperationId, VmId};
 use crate::record::{
@@ -101,7 +101,7 @@ fn change(record: &mut VmRecord, stamp: &Stamp, event: &VmEvent) -> Need {
         VmEvent::StopBegan(body) => stop_began(record, stamp, body.operation),
         VmEvent::Stopped(_) => stopped(record, stamp),
         VmEvent::StopFailed(body) => stop_failed(record, stamp, &body.reason),
-        VmEvent::ExitObserved(body) => exit_observed(record, stamp, body.generation),
+        VmEvent::ExitObserved(body) => exit_observed(record, stamp, body),
         VmEvent::Tombstoned(body) => tombstoned(record, stamp, body),
         VmEvent::TombstoneRolledBack(body) => rolled_back(record, stamp, &body.reason),
         VmEvent::DeleteBegan(_) => delete_began(&mut record.core, stamp),
@@ -212,6 +212,7 @@ fn launch_began(record: &mut VmRecord, stamp: &Stamp, body: &LaunchBegan) -> Nee
         }
     }
     let launch = Launch { token: body.token, phase: LaunchPhase::Began, identity: None };
+    record.notes.exit_evidence = None;
     record.core.launch = Some(launch);
     record.notes.accelerator = Some(body.accelerator);
     Ok(())
@@ -309,9 +310,9 @@ fn stop_failed(record: &mut VmRecord, stamp: &Stamp, reason: &str) -> Need {
     Ok(())
 }
 
-fn exit_observed(record: &mut VmRecord, stamp: &Stamp, generation: u64) -> Need {
+fn exit_observed(record: &mut VmRecord, stamp: &Stamp, body: &ExitObserved) -> Need {
     let core = &record.core;
-    need(core.generation == generation, "it has moved on since it was looked at")?;
+    need(core.generation == body.generation, "it has moved on since it was looked at")?;
     need(core.state != VmState::Creating, "a placeholder is reclaimed, not stopped")?;
     need(core.state == VmState::Running || core.interval_open, "it was not running")?;
     need(core.operation.is_none(), "an operation on it is in flight")?;
@@ -319,6 +320,7 @@ fn exit_observed(record: &mut VmRecord, stamp: &Stamp, generation: u64) -> Need 
     close_interval(record, stamp);
     record.core.launch = None;
     transition(record, stamp, VmState::Stopped, Reason::UnexpectedExit);
+    record.notes.exit_evidence.clone_from(&body.evidence);
     Ok(())
 }
 

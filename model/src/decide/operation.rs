@@ -88,9 +88,10 @@ fn inconclusive(id: VmId, reason: &str) -> Decision {
 }
 
 /// The exit that nobody recorded yet, if there is one.
-fn unrecorded_exit(core: &VmCore) -> Option<VmEvent> {
+fn unrecorded_exit(core: &VmCore, evidence: Option<&String>) -> Option<VmEvent> {
     let open = core.state == VmState::Running || core.interval_open;
-    open.then(|| ExitObserved { generation: core.generation }.into())
+    let evidence = evidence.cloned();
+    open.then(|| ExitObserved { generation: core.generation, evidence }.into())
 }
 
 fn all(id: VmId, events: impl IntoIterator<Item = VmEvent>) -> Decision {
@@ -117,7 +118,7 @@ pub(super) fn start(
         VmmSeen::Alive(identity) => Decision::vm(id, [Running { identity: *identity }.into()]),
         VmmSeen::Dead => {
             let began = LaunchBegan { token, accelerator }.into();
-            all(id, unrecorded_exit(&record.core).into_iter().chain([began]))
+            all(id, unrecorded_exit(&record.core, None).into_iter().chain([began]))
         }
     })
 }
@@ -131,7 +132,7 @@ pub(super) fn stop(view: &impl View, id: VmId, seen: &VmmSeen, mode: StopMode) -
     Ok(match seen {
         VmmSeen::Inconclusive(reason) => inconclusive(id, reason),
         VmmSeen::Alive(_) => Decision::vm(id, [began()]),
-        VmmSeen::Dead => match unrecorded_exit(&record.core) {
+        VmmSeen::Dead => match unrecorded_exit(&record.core, None) {
             Some(exit) => Decision::vm(id, [exit]),
             None if record.core.state == VmState::Stopped => Decision::AlreadySo(Settled::Stopped),
             None => Decision::vm(id, [began(), Stopped {}.into()]),
@@ -161,9 +162,10 @@ pub(super) fn delete(
         VmmSeen::Alive(_) => {
             Decision::vm(id, [StopBegan { operation: OperationKind::Delete { force } }.into()])
         }
-        VmmSeen::Dead => {
-            all(id, unrecorded_exit(&record.core).into_iter().chain([tombstone(&record, kind)]))
-        }
+        VmmSeen::Dead => all(
+            id,
+            unrecorded_exit(&record.core, None).into_iter().chain([tombstone(&record, kind)]),
+        ),
     })
 }
 
@@ -177,7 +179,12 @@ pub(super) fn adopt(view: &impl View, id: VmId, identity: ProcessIdentity) -> Lo
     })
 }
 
-pub(super) fn observe_exit(view: &impl View, id: VmId, generation: u64) -> Lookup<Decision> {
+pub(super) fn observe_exit(
+    view: &impl View,
+    id: VmId,
+    generation: u64,
+    evidence: Option<&String>,
+) -> Lookup<Decision> {
     let Some(record) = view.vm(id)? else {
         return Ok(Decision::AlreadySo(Settled::Gone));
     };
@@ -188,7 +195,7 @@ pub(super) fn observe_exit(view: &impl View, id: VmId, generation: u64) -> Looku
     if late {
         return Ok(Decision::Refused(Refusal::Late(id)));
     }
-    Ok(match unrecorded_exit(core) {
+    Ok(match unrecorded_exit(core, evidence) {
         Some(exit) => Decision::vm(id, [exit]),
         None => Decision::AlreadySo(Settled::Stopped),
     })

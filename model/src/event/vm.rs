@@ -81,6 +81,8 @@ pub struct StopFailed {
 pub struct ExitObserved {
     /// The generation that the observer had seen; a record that moved on refuses.
     pub generation: u64,
+    /// What the VMM left word of, if anything: evidence, never a guess.
+    pub evidence: Option<String>,
 }
 
 /// The VM is to be removed.

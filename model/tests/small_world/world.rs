@@ -258,7 +258,10 @@ impl World {
     fn observe(&mut self, actor: &mut Actor, id: VmId) -> Alive<()> {
         let Some(core) = self.core(id) else { return Ok(()) };
         if self.seen(id) == VmmSeen::Dead {
-            self.submit(actor, &Command::ObserveExit { id, generation: core.generation })?;
+            self.submit(
+                actor,
+                &Command::ObserveExit { id, generation: core.generation, evidence: None },
+            )?;
         }
         Ok(())
     }
