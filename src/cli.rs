@@ -18,8 +18,10 @@ mod doctor;
 mod failure;
 mod gc;
 mod image;
+mod journal;
 mod later;
 mod output;
+mod replay;
 mod vm;
 pub mod vm_object;
 
@@ -85,6 +87,11 @@ enum Command {
     Gc(gc::GcArgs),
     /// Supervise this root: journal deaths at once, finish what dead commands left, serve an API
     Daemon(daemon::DaemonArgs),
+    /// Show what happened: who did what, who held what, who died, what was owed
+    Replay(replay::ReplayArgs),
+    /// Check, count and export the journal
+    #[command(subcommand)]
+    Journal(journal::JournalCommand),
     /// Say what this host can do, what is missing, and the command that mends it
     Doctor(doctor::DoctorArgs),
     /// Print the version
@@ -128,6 +135,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Image(command) => image::run(command, global),
         Command::Gc(args) => gc::run(&args, global),
         Command::Daemon(args) => daemon::run(&args, global),
+        Command::Replay(args) => replay::run(&args, global),
+        Command::Journal(command) => journal::run(command, global),
         Command::Doctor(args) => doctor::run(&args, global),
         Command::Version(args) => version(&args),
         Command::Completion(args) => completion::run(&args, Cli::command()),

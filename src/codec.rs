@@ -13,8 +13,10 @@ use cocoon_model::id::Id;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+mod json;
 mod record;
 
+pub use json::{describe, event_json, hex, journal_event_json, kind_name};
 pub use record::{decode_record, encode_record};
 
 /// The longest body of an event, bytes.

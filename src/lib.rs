@@ -10,4 +10,5 @@ pub mod daemon;
 pub mod engine;
 pub mod home;
 pub mod host;
+pub mod replay;
 pub mod settings;

@@ -281,7 +281,7 @@ impl Inspector {
 
     /// The last frame that was delivered so far.
     #[must_use]
-    pub fn position(&self) -> Position {
+    pub fn reached(&self) -> Position {
         self.last
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn scan(
             Piece::Fault(fault) => scan.problems.push(fault),
         }
     }
-    scan.last = pieces.position();
+    scan.last = pieces.reached();
     Ok(scan)
 }
 

@@ -14,6 +14,9 @@ pub enum CliError {
     /// The daemon.
     #[error(transparent)]
     Daemon(crate::daemon::DaemonError),
+    /// The history.
+    #[error(transparent)]
+    Replay(#[from] crate::replay::ReplayError),
     /// The settings.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -61,7 +64,8 @@ impl CliError {
                 ErrorKind::Usage => 2,
                 ErrorKind::Bug => 70,
             },
-            Self::Settings(_)
+            Self::Replay(_)
+            | Self::Settings(_)
             | Self::Daemon(_)
             | Self::Failed(_)
             | Self::Batch { .. }

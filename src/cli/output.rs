@@ -11,13 +11,15 @@ use super::CliError;
 /// Writes data; a reader that has gone ends the command quietly.
 pub(super) fn write(text: &[u8]) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|error| {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            CliError::ClosedPipe
-        } else {
-            CliError::Output(error)
-        }
-    })
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(failed)
+}
+
+fn failed(error: io::Error) -> CliError {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        CliError::ClosedPipe
+    } else {
+        CliError::Output(error)
+    }
 }
 
 /// Writes a line of data.
@@ -86,4 +88,32 @@ pub(super) fn start_log(level: &str) -> Result<(), CliError> {
     // A second start in one process (tests) keeps the first.
     let _ = log.try_init();
     Ok(())
+}
+
+/// Many lines of data, written out in bulk.
+#[derive(Debug)]
+pub(super) struct Lines(io::BufWriter<io::StdoutLock<'static>>);
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        Self(io::BufWriter::with_capacity(64 * 1024, io::stdout().lock()))
+    }
+
+    /// Adds a line.
+    pub(super) fn line(&mut self, text: &str) -> Result<(), CliError> {
+        let written = self.0.write_all(text.as_bytes()).and_then(|()| self.0.write_all(b"\n"));
+        written.map_err(failed)
+    }
+
+    /// Adds a JSON value on a line.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string(value)
+            .map_err(|error| CliError::Failed(format!("cannot write JSON: {error}")))?;
+        self.line(&text)
+    }
+
+    /// Writes out what there is.
+    pub(super) fn flush(&mut self) -> Result<(), CliError> {
+        self.0.flush().map_err(failed)
+    }
 }

@@ -15,6 +15,8 @@ mod rm;
 mod status;
 mod wait;
 
+pub(super) use list::COLUMNS;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum VmCommand {
     /// Create a VM without starting it

@@ -220,8 +220,18 @@ impl VmObject {
 /// A time in RFC 3339, in UTC, to the microsecond. Times out of its range are shown as its bounds.
 #[must_use]
 pub fn rfc3339(us: i64) -> String {
+    timestamp(us).to_string()
+}
+
+/// The same with all six digits of the microseconds, for columns.
+#[must_use]
+pub fn rfc3339_fixed(us: i64) -> String {
+    format!("{:.6}", timestamp(us))
+}
+
+fn timestamp(us: i64) -> Timestamp {
     let bound = if us < 0 { Timestamp::MIN } else { Timestamp::MAX };
-    Timestamp::from_microsecond(us).unwrap_or(bound).to_string()
+    Timestamp::from_microsecond(us).unwrap_or(bound)
 }
 
 /// A size for people, in powers of 1024.
@@ -255,6 +265,7 @@ mod tests {
     #[test]
     fn times() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339_fixed(1_500_000), "1970-01-01T00:00:01.500000Z");
         assert!(!rfc3339(i64::MAX).is_empty());
         assert!(!rfc3339(i64::MIN).is_empty());
     }

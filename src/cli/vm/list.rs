@@ -20,7 +20,7 @@ pub(in crate::cli) struct InspectArgs {
 }
 
 /// Columns of the table of VMs.
-pub(super) const COLUMNS: [&str; 10] =
+pub(in crate::cli) const COLUMNS: [&str; 10] =
     ["ID", "NAME", "STATE", "CPU", "MEMORY", "STORAGE", "THROTTLED", "IP", "IMAGE", "CREATED"];
 
 pub(super) fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {

@@ -1,0 +1,75 @@
+//! `cocoon journal export`.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::Args;
+use cocoon_journal::JournalError;
+use cocoon_journal::export::{Exported, export_binary, export_json_lines};
+
+use super::JournalArg;
+use crate::cli::{CliError, Global, output};
+use crate::codec;
+use crate::replay::ReplayError;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ExportArgs {
+    #[command(flatten)]
+    journal: JournalArg,
+    /// From this event on
+    #[arg(long, value_name = "SEQ", default_value_t = 1)]
+    since: u64,
+    /// Up to this event
+    #[arg(long, value_name = "SEQ", default_value_t = u64::MAX, hide_default_value = true)]
+    until: u64,
+    /// The frames themselves, instead of JSON lines
+    #[arg(long)]
+    binary: bool,
+}
+
+pub(super) fn run(args: &ExportArgs, global: Global) -> Result<(), CliError> {
+    let dir = args.journal.dir(global)?;
+    let begins_at = cocoon_journal::inspect::Inspector::open(&dir).map_err(ReplayError::from)?;
+    let begins_at = begins_at.begins_at();
+    if args.since > 1 && args.since < begins_at {
+        return Err(CliError::Failed(format!(
+            "history begins at seq {begins_at}; give `--since {begins_at}`"
+        )));
+    }
+    let stdout = io::stdout();
+    if args.binary && stdout.is_terminal() {
+        return Err(CliError::Usage(
+            "frames are not for terminals; write them to a file, as in `cocoon journal export --binary > FILE`".to_owned(),
+        ));
+    }
+    let mut out = io::BufWriter::with_capacity(64 * 1024, stdout.lock());
+    let seqs = args.since..=args.until;
+    let exported = if args.binary {
+        export_binary(&dir, &seqs, &mut out)
+    } else {
+        export_json_lines(&dir, &seqs, codec::describe, &mut out)
+    };
+    told(&exported.map_err(output_error)?)
+}
+
+/// A reader of the output that has gone ends the command quietly.
+fn output_error(error: JournalError) -> CliError {
+    match error {
+        JournalError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+            CliError::ClosedPipe
+        }
+        error => ReplayError::from(error).into(),
+    }
+}
+
+fn told(exported: &Exported) -> Result<(), CliError> {
+    output::say(&format!(
+        "{} events in {} frames, up to seq {}",
+        exported.events, exported.frames, exported.last.seq
+    ));
+    match exported.problems.iter().find(|problem| problem.kind.is_damage()) {
+        None => Ok(()),
+        Some(problem) => Err(CliError::Failed(format!(
+            "the journal is damaged, and this was passed over: {problem}; `cocoon journal verify` lists all of it"
+        ))),
+    }
+}

@@ -1,0 +1,270 @@
+//! `cocoon journal verify`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use cocoon_journal::checkpoint::Checkpoint;
+use cocoon_journal::inspect::{Fault, FaultKind, Inspector, Piece, SeenFrame, SeenSegment};
+use cocoon_journal::{Hash, Position};
+use serde_json::{Value, json};
+
+use super::JournalArg;
+use crate::cli::args::{Format, OutputArg};
+use crate::cli::{CliError, Global, output};
+use crate::codec;
+use crate::replay::ReplayError;
+use crate::replay::line::fault_json;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct VerifyArgs {
+    #[command(flatten)]
+    journal: JournalArg,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What was found.
+#[derive(Default)]
+struct Findings {
+    segments: Vec<Segment>,
+    problems: Vec<Problem>,
+    events: u64,
+    last: Position,
+    durable: Option<u64>,
+    checkpoints: Vec<u64>,
+    /// Hashes of frames that a checkpoint says to include last.
+    hashes: BTreeMap<u64, Option<Hash>>,
+}
+
+struct Segment {
+    first: u64,
+    last: u64,
+    frames: u64,
+    events: u64,
+    bytes: u64,
+    sealed: bool,
+    readable: bool,
+}
+
+/// Something that is wrong, and what to type next.
+struct Problem {
+    what: Value,
+    text: String,
+    damage: bool,
+    next: String,
+}
+
+pub(super) fn run(args: &VerifyArgs, global: Global) -> Result<(), CliError> {
+    let dir = args.journal.dir(global)?;
+    let findings = Findings::of(&dir)?;
+    match args.output.format {
+        Format::Json => output::json(&findings.to_json())?,
+        Format::Table => findings.show()?,
+    }
+    let damaged = findings.problems.iter().filter(|problem| problem.damage).count();
+    match damaged {
+        0 => Ok(()),
+        1 => Err(CliError::Failed("the journal is damaged at one place".to_owned())),
+        many => Err(CliError::Failed(format!("the journal is damaged at {many} places"))),
+    }
+}
+
+impl Findings {
+    fn of(dir: &Path) -> Result<Self, CliError> {
+        let mut pieces = Inspector::open(dir).map_err(ReplayError::from)?;
+        let mut findings = Self {
+            durable: pieces.head().map(|head| head.position.seq),
+            checkpoints: Checkpoint::list(dir).unwrap_or_default(),
+            ..Self::default()
+        };
+        findings.hashes = findings.checkpoints.iter().map(|seq| (*seq, None)).collect();
+        for piece in pieces.by_ref() {
+            match piece {
+                Piece::Segment(segment) => findings.segment(&segment),
+                Piece::Frame(seen) => findings.frame(dir, &seen),
+                Piece::Fault(fault) => findings.fault(dir, &fault),
+            }
+        }
+        findings.last = pieces.reached();
+        findings.judge_checkpoints(dir);
+        Ok(findings)
+    }
+
+    fn segment(&mut self, segment: &SeenSegment) {
+        self.segments.push(Segment {
+            first: segment.first,
+            last: 0,
+            frames: 0,
+            events: 0,
+            bytes: segment.len,
+            sealed: false,
+            readable: segment.header.is_some(),
+        });
+    }
+
+    fn frame(&mut self, dir: &Path, seen: &SeenFrame) {
+        let last = seen.frame.last_seq();
+        self.events += u64::from(seen.frame.header.count);
+        if let Some(hash) = self.hashes.get_mut(&last) {
+            *hash = Some(seen.hash);
+        }
+        if let Some(segment) = self.segments.last_mut() {
+            segment.frames += 1;
+            segment.events += u64::from(seen.frame.header.count);
+            segment.last = last;
+            let seals = |entry| cocoon_journal::reserved::sealed_next(entry).is_some();
+            segment.sealed = seen.frame.entries.last().is_some_and(seals);
+        }
+        for (seq, entry) in seen.frame.events() {
+            if let Err(error) = codec::decode(entry) {
+                let path = dir.join(format!("seg/{:020}.seg", seen.segment));
+                let unknown = matches!(error, codec::CodecError::Unknown { .. });
+                let next = if unknown {
+                    "install the version of cocoon that wrote it, or a newer one".to_owned()
+                } else {
+                    keep(dir)
+                };
+                self.problem(&path, seen.offset, seq, &error.to_string(), next);
+            }
+        }
+    }
+
+    fn fault(&mut self, dir: &Path, fault: &Fault) {
+        let next = match fault.kind {
+            FaultKind::Tail => {
+                "nothing: the next command that writes puts it aside and goes on".to_owned()
+            }
+            FaultKind::Unused => "nothing: the next command that writes discards it".to_owned(),
+            FaultKind::Newer => {
+                "install the version of cocoon that wrote it, or a newer one".to_owned()
+            }
+            FaultKind::Unreadable => {
+                format!(
+                    "look at {} with the rights of its owner, and at the disk",
+                    fault.path.display()
+                )
+            }
+            _ => keep(dir),
+        };
+        self.problems.push(Problem {
+            what: fault_json(fault),
+            text: fault.to_string(),
+            damage: fault.kind.is_damage(),
+            next,
+        });
+    }
+
+    fn problem(&mut self, path: &Path, offset: u64, seq: u64, what: &str, next: String) {
+        self.problems.push(Problem {
+            what: json!({
+                "type": "damage", "kind": "content", "seq": seq, "path": path, "offset": offset,
+                "what": what,
+            }),
+            text: format!("{}, offset {offset}, seq {seq}: {what}", path.display()),
+            damage: true,
+            next,
+        });
+    }
+
+    /// A checkpoint must be whole, and stand on a frame that is there.
+    fn judge_checkpoints(&mut self, dir: &Path) {
+        for seq in self.checkpoints.clone() {
+            let path: PathBuf = dir.join(format!("ckpt/{seq:020}.ckpt"));
+            let opened = Checkpoint::open(dir, seq);
+            let checked = opened.and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint));
+            let hash = self.hashes.get(&seq).copied().flatten();
+            let begins_at = self.segments.first().map_or(1, |segment| segment.first);
+            match checked {
+                Err(error) => {
+                    let next = format!(
+                        "rm {}: it is made anew from the journal, which has all that it had",
+                        dir.join(format!("ckpt/*{seq}.*")).display()
+                    );
+                    self.problem(&path, 0, seq, &error.to_string(), next);
+                }
+                Ok(_) if seq > self.last.seq => {
+                    let what =
+                        format!("it is ahead of the log, which ends at seq {}", self.last.seq);
+                    self.problem(&path, 0, seq, &what, keep(dir));
+                }
+                Ok(checkpoint) if seq >= begins_at && hash != Some(checkpoint.position().hash) => {
+                    self.problem(&path, 0, seq, "it belongs to another history", keep(dir));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn show(&self) -> Result<(), CliError> {
+        let rows = self.segments.iter().map(|segment| {
+            let state = match (segment.readable, segment.sealed) {
+                (false, _) => "damaged header",
+                (true, true) => "sealed",
+                (true, false) => "live",
+            };
+            [segment.first, segment.last, segment.events, segment.frames, segment.bytes]
+                .iter()
+                .map(ToString::to_string)
+                .chain([state.to_owned()])
+                .collect()
+        });
+        let header = ["SEGMENT", "LAST SEQ", "EVENTS", "FRAMES", "BYTES", "STATE"];
+        output::table(&header, rows.collect())?;
+        let checkpoints: Vec<String> = self.checkpoints.iter().map(ToString::to_string).collect();
+        output::line(&format!(
+            "\n{} events, last seq {}, durable seq {}, checkpoints {}",
+            self.events,
+            self.last,
+            self.durable.map_or("unknown".to_owned(), |seq| seq.to_string()),
+            if checkpoints.is_empty() { "none".to_owned() } else { checkpoints.join(", ") },
+        ))?;
+        for problem in &self.problems {
+            let word = if problem.damage { "damage" } else { "leftover" };
+            output::line(&format!("{word}: {}\n  next: {}", problem.text, problem.next))?;
+        }
+        if self.problems.is_empty() {
+            output::line("nothing is wrong")?;
+        }
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let segments = self.segments.iter().map(|segment| {
+            json!({
+                "first_seq": segment.first,
+                "last_seq": (segment.frames > 0).then_some(segment.last),
+                "events": segment.events,
+                "frames": segment.frames,
+                "bytes": segment.bytes,
+                "sealed": segment.sealed,
+                "readable": segment.readable,
+            })
+        });
+        let problems = self.problems.iter().map(|problem| {
+            let mut what = problem.what.clone();
+            if let Value::Object(fields) = &mut what {
+                fields.insert("next".to_owned(), json!(problem.next));
+            }
+            what
+        });
+        json!({
+            "sound": self.problems.iter().all(|problem| !problem.damage),
+            "events": self.events,
+            "last_seq": self.last.seq,
+            "last_hash": codec::hex(&self.last.hash),
+            "durable_seq": self.durable,
+            "checkpoints": self.checkpoints,
+            "segments": segments.collect::<Vec<_>>(),
+            "problems": problems.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// What to do where history is lost.
+fn keep(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "stop all commands of this root, `cp -a {dir} {dir}.damaged`, and see what is left with `cocoon replay --journal {dir}.damaged`"
+    )
+}

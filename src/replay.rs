@@ -1,0 +1,64 @@
+//! Forensics: what happened, who held what, who died, what was owed, which invariant broke.
+//!
+//! ```text
+//!   journal files --Inspector--> pieces --Timeline--> lines      rows of events; notes of deaths, reboots, damage
+//!                                            |
+//!                                        Tracker                 every subject's record as of the last row
+//!                                            |
+//!              --at, --diff, --explain  <----+----> --check      the judge of the model reads the same events
+//! ```
+//!
+//! Nothing here takes a lock, writes, or creates anything: it serves for the root in use, for a stopped one, and for a
+//! copy of a `journal/` directory alike, and shows as much as can be found of a damaged one.
+//!
+//! One format for all traces, also those of the checker: `seq time actor event subject state->state locks owed`, with
+//! `!` for a death and `^` for a restart of the host.
+
+use std::path::{Path, PathBuf};
+
+use cocoon_journal::JournalError;
+use cocoon_journal::inspect::Inspector;
+
+pub mod check;
+pub mod diff;
+pub mod explain;
+pub mod filter;
+pub mod line;
+pub mod point;
+pub mod snapshot;
+pub mod text;
+pub mod timeline;
+pub mod track;
+
+pub use timeline::Timeline;
+
+/// Why a journal could not be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no journal, or it cannot be listed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// No VM of that name or id.
+    #[error(
+        "the journal knows no VM `{reference}`; `cocoon replay --at now` lists those that are there"
+    )]
+    UnknownVm {
+        /// What was asked for.
+        reference: String,
+    },
+}
+
+/// Finds the directory of the journal in a root, in a copy of its `journal/`, or in a directory of segment files.
+#[must_use]
+pub fn locate(path: &Path) -> PathBuf {
+    let inside = path.join("journal");
+    if inside.join("seg").is_dir() && !path.join("seg").is_dir() { inside } else { path.to_owned() }
+}
+
+/// Everything that happened, from the first event that is there.
+///
+/// # Errors
+/// [`ReplayError::Journal`] if there is no journal.
+pub fn open(journal: &Path) -> Result<Timeline<Inspector>, ReplayError> {
+    Ok(Timeline::new(Inspector::open(journal)?))
+}
