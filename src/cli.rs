@@ -46,6 +46,7 @@ struct Global {
         global = true,
         value_name = "FILE",
         env = "COCOON_CONFIG",
+        hide_env_values = true,
         help_heading = "Global options"
     )]
     config: Option<PathBuf>,

@@ -153,13 +153,17 @@ impl Engine {
         path: &Path,
         progress: Progress<'_>,
     ) -> Result<(Blob, DiskFormat, u64), EngineError> {
+        let check = |file: &Path| {
+            let info = disk::inspect(file).and_then(|info| Ok((info.check_import(path)?, info)));
+            info.map_err(|error| EngineError::Invalid(error.to_string()))
+        };
+        // What is no disk is refused before it is copied.
+        if path.is_file() {
+            check(path)?;
+        }
         let blob = self.copy_in(path, progress)?;
-        // The copy is looked at, not the original, which may change meanwhile.
-        let copy = self.blob_path(&blob.hash);
-        let info = disk::inspect(&copy).and_then(|info| Ok((info.check_import(&copy)?, info)));
-        let (format, info) = info.map_err(|error| {
-            EngineError::Invalid(format!("{} cannot be imported: {error}", path.display()))
-        })?;
+        // Only the copy counts: the original may change meanwhile.
+        let (format, info) = check(&self.blob_path(&blob.hash))?;
         Ok((blob, format, info.virtual_size))
     }
 

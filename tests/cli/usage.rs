@@ -1,5 +1,10 @@
 //! Wrong usage, and references that mean nothing or too much.
 
+use cocoon::engine::{Caller, Engine};
+use cocoon::settings::{Given, Settings};
+use cocoon_model::command::Command;
+use cocoon_model::record::OperationKind;
+
 use crate::sandbox::Sandbox;
 
 #[test]
@@ -82,17 +87,66 @@ fn an_unknown_vm_is_not_found_by_any_verb() {
     assert_eq!(sandbox.cocoon(["vm", "wait", "nobody", "--state", "gone"]).code, 0);
 }
 
+/// Two VMs whose ids begin alike; ids are random, so these are chosen through the library.
+fn alike(sandbox: &Sandbox) -> [String; 2] {
+    let model = sandbox.create("model").parse().unwrap();
+    let given = Given { root_dir: Some(sandbox.root()), ..Given::default() };
+    let engine = Engine::open(Settings::load(given, None).unwrap()).unwrap();
+    let record = engine.vm(model).unwrap().unwrap();
+    ["first", "second"].map(|name| {
+        let id = format!("abcdef{:a<20}", &name[..1]);
+        let command = Command::Prereserve {
+            id: id.parse().unwrap(),
+            name: name.to_owned(),
+            image: record.core.image,
+            kind: OperationKind::Create,
+            spec: Box::new(record.spec.clone()),
+        };
+        let caller = Caller::new("test", None).unwrap();
+        engine.ledger().submit(&caller, &command).unwrap();
+        id
+    })
+}
+
 #[test]
 fn an_ambiguous_reference_names_its_candidates() {
     let sandbox = Sandbox::with_guest();
-    // Beginnings of three characters out of 32 meet after a few hundred ids; two of a name and an id need none.
+    let [first, second] = alike(&sandbox);
+    for words in [["vm", "inspect", "abc"], ["vm", "rm", "abcdef"]] {
+        let ended = sandbox.cocoon(words);
+        ended.says(1, "ambiguous ref");
+        ended.says(1, &format!("{first} (first)"));
+        ended.says(1, &format!("{second} (second)"));
+    }
+    assert_eq!(sandbox.cocoon(["vm", "inspect", "abcdeff"]).json()["id"], first.as_str());
+    sandbox.cocoon(["vm", "inspect", "ab"]).says(1, "vm not found");
+}
+
+#[test]
+fn a_name_comes_before_the_beginning_of_an_id() {
+    let sandbox = Sandbox::with_guest();
     let id = sandbox.create("first");
     let prefix = &id[..8];
     assert_eq!(sandbox.cocoon(["vm", "inspect", prefix]).json()["id"], id.as_str());
     let named = sandbox.create(prefix);
-    let found = sandbox.cocoon(["vm", "inspect", prefix]).json();
-    assert_eq!(found["id"], named.as_str(), "a name comes before the beginning of an id");
-    sandbox.cocoon(["vm", "inspect", &id[..2]]).says(1, "vm not found");
+    assert_eq!(sandbox.cocoon(["vm", "inspect", prefix]).json()["id"], named.as_str());
+}
+
+#[test]
+fn a_file_that_is_no_disk_is_refused_before_it_is_copied() {
+    let sandbox = Sandbox::new();
+    for (name, content) in
+        [("odd", &[1_u8; 513][..]), ("empty", &[]), ("archive", &[0x1f, 0x8b, 8, 0])]
+    {
+        std::fs::write(sandbox.path().join(name), content).unwrap();
+        let ended = sandbox.cocoon(["image", "import", "disk", name]);
+        ended.says(2, name);
+        assert!(!ended.stderr.contains("blobs"), "it speaks of the user's file: {ended:?}");
+    }
+    let blobs = sandbox.root().join("images/blobs");
+    assert_eq!(blobs.read_dir().unwrap().count(), 0);
+    sandbox.cocoon(["image", "import", "disk", "/nowhere"]).says(1, "/nowhere");
+    sandbox.cocoon(["image", "import", "disk", "/dev"]).says(2, "/dev is not a file");
 }
 
 #[test]
