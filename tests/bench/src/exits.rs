@@ -41,7 +41,7 @@ pub(crate) struct ExitsArgs {
 /// From just before SIGKILL was sent until a follower of the journal read the exit, durable.
 pub(crate) fn run(args: &ExitsArgs) -> Outcome {
     let fleet = Fleet::start(&args.cocoon, &args.vmm, args.singly + args.at_once)?;
-    let engine = open(&fleet, &args.vmm)?;
+    let engine = open(&fleet, &std::path::absolute(&args.vmm)?)?;
     let mut daemon = Daemon::start(&fleet)?;
     let mut follower = engine.follow()?;
     let pids = pids(&follower)?;

@@ -18,7 +18,8 @@ impl Fleet {
     pub(crate) fn start(cocoon: &Path, vmm: &Path, vms: usize) -> Outcome<Self> {
         // Sockets have short paths.
         let root = tempfile::Builder::new().prefix("cb").tempdir_in("/tmp")?;
-        let fleet = Self { root, cocoon: cocoon.to_owned(), vmm: vmm.to_owned(), vms };
+        let (cocoon, vmm) = (std::path::absolute(cocoon)?, std::path::absolute(vmm)?);
+        let fleet = Self { root, cocoon, vmm, vms };
         let kernel = fleet.root.path().join("kernel");
         std::fs::write(&kernel, "kernel")?;
         let kernel = kernel.to_string_lossy().into_owned();
