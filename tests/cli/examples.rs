@@ -102,6 +102,11 @@ fn embedding() {
 }
 
 #[test]
+fn forensics() {
+    run("docs/forensics.md");
+}
+
+#[test]
 fn lines_are_compared() {
     assert!(fits("a [..] c", "a b c"));
     assert!(fits("[..]", ""));

@@ -102,7 +102,8 @@ fn row(arg: &Arg) -> String {
     if !choices.is_empty() {
         write!(meaning, ": {}", choices.join(", ")).unwrap();
     }
-    let default = arg.get_default_values().iter().filter(|_| takes_value);
+    let shown = takes_value && !arg.is_hide_default_value_set();
+    let default = arg.get_default_values().iter().filter(|_| shown);
     let default: Vec<_> = default.map(|value| format!("`{}`", value.to_string_lossy())).collect();
     let meaning = meaning.replace('|', "\\|").replace('<', "\\<");
     format!("| `{name}` | {meaning} | {} |", default.join(" "))
