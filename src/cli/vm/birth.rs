@@ -14,7 +14,7 @@ use crate::engine::birth::BirthRequest;
 pub(in crate::cli) struct BirthArgs {
     /// Image, by name or id
     image: String,
-    /// Name of the VM [default: cocoon-<image>]
+    /// Name of the VM [default: cocoon-IMAGE]
     #[arg(long)]
     name: Option<String>,
     /// Virtual processors
