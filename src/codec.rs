@@ -17,7 +17,7 @@ mod json;
 mod record;
 
 pub use json::{describe, event_json, hex, journal_event_json, kind_name};
-pub use record::{decode_record, encode_record};
+pub use record::{RECORD_FORMAT, decode_record, encode_record};
 
 /// The longest body of an event, bytes.
 const BODY_LIMIT: usize = 4096;

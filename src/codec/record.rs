@@ -8,15 +8,15 @@ use super::{CodecError, from_bytes, wire};
 /// The longest record, bytes.
 const RECORD_LIMIT: usize = 64 * 1024;
 
-/// The format that is written.
-const FORMAT: u8 = 1;
+/// The format that is written. All before it stay readable.
+pub const RECORD_FORMAT: u8 = 1;
 
 /// Turns a record into bytes.
 ///
 /// # Errors
 /// [`CodecError::Record`] if it is too long.
 pub fn encode_record<T: Serialize>(record: &T) -> Result<Vec<u8>, CodecError> {
-    let mut bytes = vec![FORMAT];
+    let mut bytes = vec![RECORD_FORMAT];
     let body = bincode::serde::encode_to_vec(record, wire::<RECORD_LIMIT>())
         .map_err(|error| CodecError::Record(error.to_string()))?;
     bytes.extend_from_slice(&body);
@@ -29,7 +29,9 @@ pub fn encode_record<T: Serialize>(record: &T) -> Result<Vec<u8>, CodecError> {
 /// [`CodecError::Record`] for an unknown format or bytes that do not decode.
 pub fn decode_record<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     match bytes.split_first() {
-        Some((&FORMAT, body)) => from_bytes::<T, RECORD_LIMIT>(body).map_err(CodecError::Record),
+        Some((&RECORD_FORMAT, body)) => {
+            from_bytes::<T, RECORD_LIMIT>(body).map_err(CodecError::Record)
+        }
         Some((format, _)) => {
             Err(CodecError::Record(format!("format {format} is newer than this version knows")))
         }

@@ -4,7 +4,7 @@
 
 use cocoon_journal::reserved::JournalEvent;
 use cocoon_model::event::{Event, ImageEvent, SupervisorEvent, VmEvent};
-use cocoon_model::record::{Accelerator, RemovalKind, StopMode};
+use cocoon_model::record::{OperationKind, RemovalKind, StopMode};
 
 use super::line::{Actor, Content, Death, Held, Line, Note, Noted, Row};
 use crate::cli::vm_object::rfc3339_fixed as rfc3339;
@@ -88,16 +88,16 @@ fn note_of(row: &Row) -> String {
 fn vm_note(event: &VmEvent) -> String {
     match event {
         VmEvent::Prereserved(body) => format!("for {}", body.operation.as_str()),
-        VmEvent::LaunchBegan(body) => match body.accelerator {
-            Accelerator::Kvm => "kvm".to_owned(),
-            Accelerator::Tcg => "tcg".to_owned(),
-        },
+        VmEvent::LaunchBegan(body) => body.accelerator.as_str().to_owned(),
         VmEvent::Launched(body) => format!("pid {}", body.identity.pid),
         VmEvent::Running(body) => format!("pid {}", body.identity.pid),
         VmEvent::LaunchFailed(body) => body.reason.clone(),
         VmEvent::StopBegan(body) => stop_note(body.operation),
         VmEvent::StopFailed(body) => body.reason.clone(),
-        VmEvent::ExitObserved(body) => format!("of generation {}", body.generation),
+        VmEvent::ExitObserved(body) => match &body.evidence {
+            Some(evidence) => format!("of generation {}: {evidence}", body.generation),
+            None => format!("of generation {}", body.generation),
+        },
         VmEvent::Tombstoned(body) => removal(body.kind).to_owned(),
         VmEvent::TombstoneRolledBack(body) => body.reason.clone(),
         VmEvent::DeleteStepDone(body) => body.step.as_str().to_owned(),
@@ -113,12 +113,12 @@ fn vm_note(event: &VmEvent) -> String {
     }
 }
 
-fn stop_note(kind: cocoon_model::record::OperationKind) -> String {
+fn stop_note(kind: OperationKind) -> String {
     match kind {
-        cocoon_model::record::OperationKind::Stop(StopMode::Graceful { timeout_ms }) => {
+        OperationKind::Stop(StopMode::Graceful { timeout_ms }) => {
             format!("graceful, {timeout_ms} ms")
         }
-        cocoon_model::record::OperationKind::Stop(StopMode::Kill) => "kill".to_owned(),
+        OperationKind::Stop(StopMode::Kill) => "kill".to_owned(),
         other => format!("for {}", other.as_str()),
     }
 }
