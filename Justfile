@@ -36,9 +36,10 @@ torture N="2000":
 model *ARGS:
     cargo nextest run -p cocoon-model {{ARGS}}
 
-# Measure: just bench NAME
-bench *NAME:
-    cargo bench -p cocoon --bench {{NAME}}
+# Measure against peers, in one run: just bench storm|exits|list|reconcile|run (bench NAME --help tells more)
+bench NAME *ARGS:
+    cargo build --release --quiet -p cocoon -p cocoon-fake-vmm -p cocoon-bench
+    target/release/cocoon-bench {{NAME}} {{ARGS}}
 
 # Run a fuzz target for some time: just fuzz frame 60
 fuzz TARGET SECONDS="60":

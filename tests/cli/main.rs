@@ -10,6 +10,7 @@
 )]
 
 mod completions;
+mod configuration;
 mod examples;
 mod help;
 mod in_flight;
