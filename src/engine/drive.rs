@@ -93,6 +93,8 @@ fn finish(failure: Option<EngineError>, rest: Rest) -> Result<Rest, EngineError>
 
 fn told(id: VmId, step: Step, outcome: &Outcome) -> Option<EngineError> {
     match outcome {
+        // Somebody else's launch has come to its end, which is what was to be brought about.
+        Outcome::Failed(_) if step == Step::SettleLaunch => None,
         Outcome::Failed(reason) | Outcome::Unproven(reason) => {
             Some(EngineError::Step { id, step: step.as_str(), reason: reason.clone() })
         }
