@@ -65,12 +65,11 @@ impl Engine {
         let name = request.name(&image.core.name)?;
         let command =
             Command::Prereserve { id, name, image: image.core.id, kind, spec: Box::new(spec) };
-        self.prereserve(&guard, caller, &command)?;
-        let driven = self.drive(&guard, caller, id);
-        if self.peek(id)?.is_none() {
-            self.sweep_ops_lock(&guard);
-        }
-        match driven? {
+        let born = self
+            .prereserve(&guard, caller, &command)
+            .and_then(|()| self.drive(&guard, caller, id))
+            .inspect_err(|_| self.sweep_if_gone(&guard, id));
+        match born? {
             Rest::There(record) => Ok(record),
             Rest::Gone => {
                 Err(EngineError::Bug(format!("VM {id} is gone right after its creation")))

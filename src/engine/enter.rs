@@ -46,6 +46,7 @@ impl Engine {
         caller: &Caller,
     ) -> Result<Entered, EngineError> {
         let Some(record) = self.vm(id)? else {
+            self.sweep_ops_lock(&guard);
             return Ok(Entered { guard, rest: Rest::Gone, finished: None });
         };
         let Some(finished) = left_over(&record) else {

@@ -56,7 +56,10 @@ impl Engine {
         };
         // Between the look and the lock its creator may have finished: only what is seen under the lock counts.
         match self.vm(id)? {
-            None => return Ok(Reconciled::NotFound),
+            None => {
+                self.sweep_ops_lock(&guard);
+                return Ok(Reconciled::NotFound);
+            }
             Some(record) if record.core.state != VmState::Creating => {
                 return Ok(Reconciled::NotCreating);
             }

@@ -133,6 +133,13 @@ impl Engine {
         }
     }
 
+    /// The same, if there is no record of it: taking the lock has made the file.
+    pub(super) fn sweep_if_gone(&self, guard: &OpsGuard, id: VmId) {
+        if let Ok(None) = self.peek(id) {
+            self.sweep_ops_lock(guard);
+        }
+    }
+
     /// Waits until nobody works on a VM.
     ///
     /// # Errors
