@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cocoon_model::command::Command;
-use cocoon_model::decide::Settled;
+use cocoon_model::decide::{Refusal, Settled};
 use cocoon_model::id::{ImageId, check_image_name};
 use cocoon_model::record::{Blob, DiskFormat, ImageContent, ImageRecord};
 
@@ -100,6 +100,7 @@ impl Engine {
         progress: Progress<'_>,
     ) -> Result<Arc<ImageRecord>, EngineError> {
         check_image_name(name)?;
+        self.finish_half_removed(name, caller)?;
         let lock = self.locks().images_shared(&caller.holder()?, caller.deadline())?;
         for dir in [self.blobs_dir(), self.incoming_dir()] {
             perform("image.make-directory", || fs::create_dir_all(&dir))
@@ -112,6 +113,18 @@ impl Engine {
         self.submit_images(&lock, caller, &command)?;
         drop(lock);
         self.image(name)
+    }
+
+    /// A removal that died half-way gives the name free.
+    fn finish_half_removed(&self, name: &str, caller: &Caller) -> Result<(), EngineError> {
+        let images = self.images()?;
+        let mut named = images.iter().filter(|image| image.core.name == name);
+        let Some(half) = named.find(|image| image.core.removing.is_some()) else { return Ok(()) };
+        match self.remove_image(half.core.id, &caller.another()) {
+            // Its remover was alive, and has finished while we waited for the lock.
+            Ok(()) | Err(EngineError::Refused(Refusal::ImageNotFound(_))) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn submit_images(
