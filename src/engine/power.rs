@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Refusal, Settled};
 use cocoon_model::id::{LaunchToken, VmId};
-use cocoon_model::record::{StopMode, VmRecord};
+use cocoon_model::record::{StopMode, VmRecord, VmState};
 
 use super::caller::Caller;
 use super::drive::Rest;
@@ -39,7 +39,12 @@ impl Engine {
         mode: StopMode,
         caller: &Caller,
     ) -> Result<Arc<VmRecord>, EngineError> {
-        let entered = self.enter(id, caller)?;
+        let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
+        // Who stops something wants to keep it: a placeholder is left to those who clear it away by name.
+        if self.vm(id)?.is_some_and(|record| record.core.state == VmState::Creating) {
+            return Err(Refusal::Creating { id, verb: "stopped" }.into());
+        }
+        let entered = self.enter_locked(guard, id, caller)?;
         let record = there(&entered, id)?;
         let command = Command::Stop { id, seen: self.observe_vmm(&record)?, mode };
         self.begin(&entered, caller, id, &command)
