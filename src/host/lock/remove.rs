@@ -13,10 +13,11 @@ impl Locks {
     /// [`LockError::VmmAlive`] if a VMM holds it after all; or the file system refuses.
     pub fn remove_vmm(&self, guard: &OpsGuard) -> Result<(), LockError> {
         let path = self.vmm(guard.vm())?;
-        let Some(locked) = file::open_existing(&path)? else { return Ok(()) };
-        if !file::try_lock(&path, &locked, Mode::Exclusive)? {
-            return Err(LockError::VmmAlive { vm: guard.vm().to_owned() });
+        if file::open_existing(&path)?.is_none() {
+            return Ok(());
         }
+        // As for a launch: somebody who only looks holds it for an instant.
+        let _held = self.vmm_for_launch(guard.vm())?;
         unlink(&path)
     }
 
