@@ -42,6 +42,15 @@ fn boundary(name: &'static str, side: Side) {
     crash::passed(&format!("{name}.{}", side.as_str()));
 }
 
+/// How the journal is kept. With the feature `crash-points`, `COCOON_SEGMENT_EVENTS` says after how many events a segment
+/// is sealed, so that a test need not write ten thousand.
+pub fn journal_options() -> cocoon_journal::Options {
+    let options = cocoon_journal::Options { boundary: journal_boundary, ..Default::default() };
+    #[cfg(feature = "crash-points")]
+    let options = crash::shortened(options);
+    options
+}
+
 /// A boundary inside the journal, which names its own.
 pub fn journal_boundary(name: &'static str) {
     #[cfg(feature = "crash-points")]
@@ -57,6 +66,16 @@ mod crash {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Segments as short as a test wants them.
+    pub(super) fn shortened(options: cocoon_journal::Options) -> cocoon_journal::Options {
+        let given = std::env::var("COCOON_SEGMENT_EVENTS").ok();
+        let segment_events = given.and_then(|text| text.parse().ok());
+        cocoon_journal::Options {
+            segment_events: segment_events.unwrap_or(options.segment_events),
+            ..options
+        }
+    }
 
     /// Notes that a boundary is passed, and ends the process there if it is the one.
     pub(super) fn passed(name: &str) {

@@ -25,7 +25,7 @@ use crate::codec;
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(10);
 
 fn options(root: Option<Uuid>) -> Options {
-    Options { root, boundary: effect::journal_boundary, ..Options::default() }
+    Options { root, ..effect::journal_options() }
 }
 
 /// The journal, and the state folded from it.
