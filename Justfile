@@ -26,7 +26,7 @@ quickstart *ARGS:
 
 # Kill every verb at every boundary of an effect, recover, compare
 crash *ARGS:
-    cargo nextest run -p cocoon --features crash-points --test crash {{ARGS}}
+    cargo nextest run -p cocoon --features crash-points --test crash_matrix {{ARGS}}
 
 # Kill N random processes under a mixed load: just torture 2000
 torture N="2000":

@@ -1,0 +1,64 @@
+//! A journal that the next decision fills: its segment is sealed, a checkpoint is due, the store is behind.
+
+use std::time::{Duration, Instant};
+
+use cocoon::codec;
+use cocoon_journal::{
+    Fold, Frame, Hash, Journal as _, Options, Position, Proposal, SegmentedJournal, Writer,
+};
+use cocoon_model::event::supervisor::Stopped;
+use cocoon_model::event::{Event, SupervisorEvent};
+use cocoon_test_world::World;
+use uuid::Uuid;
+
+/// The most events of a frame.
+const FRAME: u64 = 16;
+
+/// Only counts.
+#[derive(Debug, Default)]
+struct Counted(Position);
+
+impl Fold for Counted {
+    type Error = std::convert::Infallible;
+
+    fn position(&self) -> Position {
+        self.0
+    }
+
+    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
+        self.0 = frame.position(hash);
+        Ok(())
+    }
+}
+
+/// After how many events a segment is sealed in these worlds; by then a checkpoint is due, and the store is behind.
+const SEGMENT: u64 = 520;
+
+/// The variable that says so to `cocoon`.
+pub(crate) const VARIABLE: (&str, &str) = ("COCOON_SEGMENT_EVENTS", "520");
+
+/// Appends events that change no VM until two fewer than a segment takes are there.
+pub(crate) fn fill(world: &World) {
+    let options = Options { segment_events: SEGMENT, ..Options::default() };
+    let end = SEGMENT - 2;
+    let mut journal = SegmentedJournal::open(&world.root().join("journal"), options).unwrap();
+    let mut counted = Counted::default();
+    journal.refresh(&mut counted).unwrap();
+    while counted.0.seq < end {
+        let missing = end - counted.0.seq;
+        append(&mut journal, &mut counted, missing.min(FRAME));
+    }
+}
+
+fn append(journal: &mut SegmentedJournal, counted: &mut Counted, events: u64) {
+    let writer = Writer {
+        operation: Uuid::from_u128(1),
+        pid: std::process::id(),
+        start_time: 0,
+        verb: "daemon".to_owned(),
+    };
+    let event = Event::Supervisor(SupervisorEvent::Stopped(Stopped {}));
+    let entries = (0..events).map(|_| codec::encode(&event).unwrap()).collect();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    journal.transact(counted, &writer, deadline, |_| Ok(Proposal::Append(entries, ()))).unwrap();
+}
