@@ -136,7 +136,7 @@ pub(crate) const GC_HALF_STARTED: Verb = gc("gc-half-started", |world| {
 
 pub(crate) const GC_HALF_STOPPED: Verb = gc("gc-half-stopped", |world| {
     running(world);
-    die_at(world, &["vm", "stop", NAME], "vmm.terminate.before");
+    die_at(world, &["vm", "stop", NAME], "vmm.power-off.before");
 });
 
 pub(crate) const GC_DEAD_VMM: Verb = gc("gc-dead-vmm", |world| {
