@@ -21,6 +21,7 @@ mod refused;
 mod sandbox;
 mod schema;
 mod schemas;
+mod troubleshooting;
 mod usage;
 mod windows;
 
