@@ -178,7 +178,12 @@ impl Given {
             log_dir: self.log_dir.map_or(default_log, absolute),
             root_dir,
             log_level: self.log_level.unwrap_or_else(|| "info".to_owned()),
-            qemu_binary: self.qemu_binary.unwrap_or_else(|| "qemu-system-x86_64".into()),
+            // A bare name is looked for in PATH; a VMM has `/` as its working directory.
+            qemu_binary: match self.qemu_binary {
+                None => "qemu-system-x86_64".into(),
+                Some(name) if name.components().count() == 1 => name,
+                Some(path) => absolute(path),
+            },
             accelerator: self.accelerator.unwrap_or_default(),
             stop_timeout: seconds(self.stop_timeout_seconds, 30),
             socket_wait: seconds(self.socket_wait_timeout_seconds, 5),
@@ -299,6 +304,20 @@ mod tests {
         assert_eq!(settings.run_dir, Path::new("/r/run"));
         assert_eq!(settings.log_dir, Path::new("/r/log"));
         assert_eq!(settings.stop_timeout, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_binary_is_a_name_or_an_absolute_path() {
+        let binary = |name: &str| {
+            let given = Given {
+                root_dir: Some("/r".into()),
+                qemu_binary: Some(name.into()),
+                ..Given::default()
+            };
+            given.fill().unwrap().qemu_binary
+        };
+        assert_eq!(binary("qemu"), Path::new("qemu"));
+        assert!(binary("./build/qemu").is_absolute());
     }
 
     #[test]

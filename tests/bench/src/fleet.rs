@@ -18,13 +18,14 @@ impl Fleet {
     pub(crate) fn start(cocoon: &Path, vmm: &Path, vms: usize) -> Outcome<Self> {
         // Sockets have short paths.
         let root = tempfile::Builder::new().prefix("cb").tempdir_in("/tmp")?;
-        let (cocoon, vmm) = (std::path::absolute(cocoon)?, std::path::absolute(vmm)?);
-        let fleet = Self { root, cocoon, vmm, vms };
+        let mut fleet =
+            Self { root, cocoon: cocoon.canonicalize()?, vmm: vmm.canonicalize()?, vms: 0 };
         let kernel = fleet.root.path().join("kernel");
         std::fs::write(&kernel, "kernel")?;
         let kernel = kernel.to_string_lossy().into_owned();
         fleet.cocoon(&["image", "import", "guest", "--kernel", &kernel, "--initrd", &kernel])?;
         for number in 0..vms {
+            fleet.vms = number + 1;
             fleet.cocoon(&[
                 "vm",
                 "run",
