@@ -29,7 +29,7 @@ mod steps;
 mod storage;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cocoon_model::id::VmId;
 use cocoon_model::record::{Accelerator, VmRecord};
@@ -42,6 +42,7 @@ use ledger::Ledger;
 
 use crate::home::Home;
 use crate::host::lock::Locks;
+use crate::host::process::ProcessTable;
 use crate::host::qemu::{Qemu, probe};
 use crate::host::vmm::Backend;
 use crate::settings::Settings;
@@ -54,6 +55,7 @@ pub struct Engine {
     locks: Locks,
     ledger: Mutex<Ledger>,
     backend: Box<dyn Backend>,
+    processes: OnceLock<Result<ProcessTable, String>>,
 }
 
 impl Engine {
@@ -66,7 +68,7 @@ impl Engine {
         let locks = Locks::open(&settings.root_dir)?;
         let ledger = Mutex::new(Ledger::of_root(&settings.root_dir.join("journal"), home.uuid())?);
         let backend = Box::new(Qemu::new(settings.qemu_binary.clone()));
-        Ok(Self { settings, home, locks, ledger, backend })
+        Ok(Self { settings, home, locks, ledger, backend, processes: OnceLock::new() })
     }
 
     /// The settings in force.

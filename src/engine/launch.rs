@@ -80,8 +80,7 @@ impl Engine {
 
     fn try_await(&self, record: &VmRecord, identity: &record::ProcessIdentity) -> Told<()> {
         let paths = paths(record)?;
-        let process = host_identity(identity);
-        let mut lives = || !matches!(process::liveness(&process), Liveness::Dead);
+        let mut lives = || !matches!(self.liveness(identity), Liveness::Dead);
         let wait = self.settings().socket_wait;
         self.backend().wait_ready(&paths, &mut lives, wait).map_err(|failure| {
             let hint = low_memory_hint(record.spec.config.memory);

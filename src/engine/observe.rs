@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::{Caller, Engine, EngineError};
 use crate::host::boot;
 use crate::host::lock::Observed;
-use crate::host::process::{self, Liveness, ProcessIdentity};
+use crate::host::process::{Liveness, ProcessIdentity, ProcessTable};
 use crate::host::vmm::{ExitReason, RuntimePaths, early_exit_report};
 
 /// The identity as the host knows it.
@@ -51,37 +51,46 @@ impl Engine {
     /// If its lock cannot be looked at.
     pub fn observe_vmm(&self, record: &VmRecord) -> Result<VmmSeen, EngineError> {
         let known = record.core.launch.and_then(|launch| launch.identity);
-        let observed = self.locks().observe_vmm(record.core.id.as_str())?;
-        Ok(match observed {
-            Observed::Free => self.confirm_dead(known.as_ref()),
+        // A process is told from all others by what is recorded of it. Looked at first, it also guards against a lock file
+        // that somebody put in the place of the one that the VMM holds.
+        let recorded = self.recorded_process(known.as_ref());
+        if recorded != VmmSeen::Dead {
+            return Ok(recorded);
+        }
+        Ok(match self.locks().observe_vmm(record.core.id.as_str())? {
+            Observed::Free => VmmSeen::Dead,
             Observed::NoFile if record.core.launch.is_none() => VmmSeen::Dead,
-            // Its lock file was removed under it; a process that lives is found by what it is.
-            Observed::NoFile => match self.confirm_dead(known.as_ref()) {
-                VmmSeen::Dead => self.scan(record, VmmSeen::Dead),
-                seen => seen,
-            },
+            // Its lock file was removed under it; a process that lives is found by what it runs.
+            Observed::NoFile => self.scan(record, VmmSeen::Dead),
             Observed::Held(_) => {
-                match known.map(|identity| process::liveness(&host_identity(&identity))) {
-                    Some(Liveness::Alive) => known.map_or(VmmSeen::Dead, VmmSeen::Alive),
-                    Some(Liveness::Inconclusive(reason)) => VmmSeen::Inconclusive(reason),
-                    Some(Liveness::Dead) | None => {
-                        let starting = "its VMM lock is held by a process that cannot be found";
-                        self.scan(record, VmmSeen::Inconclusive(starting.to_owned()))
-                    }
-                }
+                let starting = "its VMM lock is held by a process that cannot be found";
+                self.scan(record, VmmSeen::Inconclusive(starting.to_owned()))
             }
         })
     }
 
-    /// A free lock proves the VMM dead, unless somebody put another file in the place of the one that it holds: so a
-    /// recorded process is looked at as well.
-    fn confirm_dead(&self, known: Option<&record::ProcessIdentity>) -> VmmSeen {
+    /// What is seen of the process that a record names; `Dead` if it names none.
+    fn recorded_process(&self, known: Option<&record::ProcessIdentity>) -> VmmSeen {
         let Some(identity) = known else { return VmmSeen::Dead };
-        match process::liveness(&host_identity(identity)) {
+        match self.liveness(identity) {
             Liveness::Dead => VmmSeen::Dead,
             Liveness::Alive => VmmSeen::Alive(*identity),
             Liveness::Inconclusive(reason) => VmmSeen::Inconclusive(reason),
         }
+    }
+
+    /// Whether a recorded process lives. The boot and the namespace of this process are read once.
+    pub(super) fn liveness(&self, identity: &record::ProcessIdentity) -> Liveness {
+        match self.processes() {
+            Ok(table) => table.liveness(&host_identity(identity)),
+            Err(reason) => Liveness::Inconclusive(reason.clone()),
+        }
+    }
+
+    fn processes(&self) -> Result<&ProcessTable, &String> {
+        self.processes
+            .get_or_init(|| ProcessTable::host().map_err(|error| error.to_string()))
+            .as_ref()
     }
 
     /// Looks for a process that runs this VM's API socket; `otherwise` if there is none.
@@ -93,7 +102,11 @@ impl Engine {
             Ok(paths) => paths,
             Err(error) => return VmmSeen::Inconclusive(error.to_string()),
         };
-        match process::scan(&self.vmm_binary_name(), &paths.api_socket) {
+        let table = match self.processes() {
+            Ok(table) => table,
+            Err(reason) => return VmmSeen::Inconclusive(reason.clone()),
+        };
+        match table.scan(&self.vmm_binary_name(), &paths.api_socket) {
             Err(inconclusive) => VmmSeen::Inconclusive(inconclusive.to_string()),
             Ok(found) => match found.as_slice() {
                 [] => otherwise,
