@@ -391,8 +391,9 @@ fn judge(boot_id: Uuid, identity: impl FnOnce(&ProcessIdentity) -> ProcessIdenti
 fn span(us: i64) -> String {
     let seconds = us / 1_000_000;
     match seconds {
-        i64::MIN..0 => "0 s".to_owned(),
-        0..60 => format!("{seconds}.{:03} s", us / 1000 % 1000),
+        // A clock that jumped back less than a second is a clock that jumped back.
+        _ if us <= 0 => "0 s".to_owned(),
+        ..60 => format!("{seconds}.{:03} s", us / 1000 % 1000),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
