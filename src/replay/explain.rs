@@ -5,6 +5,7 @@ use cocoon_model::event::{Event, SupervisorEvent};
 use cocoon_model::id::VmId;
 use cocoon_model::record::{VmRecord, VmState};
 use cocoon_model::step::next_step;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -21,7 +22,7 @@ const LAST_ROWS: usize = 12;
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// What about: `state`, `owner`, `life`, `vmm`, `owed`, `verbs`, `gc`, `daemon`, `next`.
+    /// What about: `state`, `before`, `owner`, `life`, `vmm`, `owed`, `verbs`, `gc`, `daemon`, `next`.
     pub about: &'static str,
     /// The sentence.
     pub text: String,
@@ -104,6 +105,25 @@ struct Daemon {
     died: bool,
 }
 
+impl Daemon {
+    /// Why the daemon has not finished what is owed. `life` is that of a daemon that did not say that it stopped.
+    fn sentence(&self, life: Option<Liveness>) -> String {
+        let Some((seq, at_us, actor)) = &self.started else {
+            return "The daemon finishes it; none ever ran.".to_owned();
+        };
+        let began = format!("the last one, {actor}, started at seq {seq}, {}", rfc3339(*at_us));
+        let became = match (self.stopped, life) {
+            (Some((seq, at_us)), _) => format!("stopped at seq {seq}, {}", rfc3339(at_us)),
+            (None, _) if self.died => "died with its host or before the next one".to_owned(),
+            (None, Some(Liveness::Alive)) => "lives: it retries, and its log says why".to_owned(),
+            (None, Some(Liveness::Dead)) => "is dead".to_owned(),
+            (None, Some(Liveness::Inconclusive(why))) => format!("may live ({why})"),
+            (None, None) => "has not said that it stopped".to_owned(),
+        };
+        format!("The daemon finishes it; {began}, and {became}.")
+    }
+}
+
 impl Witness {
     fn new(id: VmId, tracker: &Tracker) -> Self {
         let owner = tracker.vm(id).and_then(|vm| vm.owner.as_ref());
@@ -169,12 +189,13 @@ impl Explanation {
             return;
         };
         self.say("state", state_sentence(record));
-        for death in &witness.deaths {
+        let owner = vm.owner.as_ref().map(|owner| Uuid::from_u128(owner.operation.0));
+        for death in witness.deaths.iter().filter(|death| Some(death.operation) != owner) {
             let text = format!(
                 "{} died before its operation was over; its last event was {} at seq {}.",
                 death.actor, death.last.2, death.last.0
             );
-            self.say("life", text);
+            self.say("before", text);
         }
         let life = vm.owner.as_ref().map(|owner| self.owner(owner, timeline));
         self.vmm(record);
@@ -187,21 +208,20 @@ impl Explanation {
                     "Its owner lives and holds its lock: everybody else waits, or is told `busy`.",
                 );
             }
-            Some(_) => self.collectors(record, witness),
+            Some(_) => self.collectors(record, witness, timeline.tracker()),
         }
     }
 
     fn owner(&mut self, owner: &Owner, timeline: &Timeline<Inspector>) -> Liveness {
-        let passed = self.as_of.1.saturating_sub(owner.at_us);
+        let ago = Timestamp::now().as_microsecond().saturating_sub(owner.at_us);
         let text = format!(
-            "It belongs to {} (operation {}), whose last event is {} at seq {}, {}; the journal ends {} later, at seq {}.",
+            "It belongs to {} (operation {}), whose last event is {} at seq {}, {}: {} ago.",
             owner.actor,
             Uuid::from_u128(owner.operation.0),
             owner.event,
             owner.seq,
             rfc3339(owner.at_us),
-            span(passed),
-            self.as_of.0,
+            span(ago),
         );
         self.say("owner", text);
         let rebooted = timeline.boot_id().is_some_and(|boot_id| boot_id != owner.boot_id);
@@ -266,7 +286,7 @@ impl Explanation {
     }
 
     /// Who could have finished what a dead owner left, and why it is still there.
-    fn collectors(&mut self, record: &VmRecord, witness: &Witness) {
+    fn collectors(&mut self, record: &VmRecord, witness: &Witness, tracker: &Tracker) {
         let since = witness.since;
         self.say(
             "verbs",
@@ -279,22 +299,7 @@ impl Explanation {
                 format!("{actor} wrote at seq {seq} and left it: it found the lock held, or the VMM not provably dead."),
             ),
         }
-        let Daemon { started, stopped, died } = &witness.daemon;
-        let text = match (started, stopped) {
-            (None, _) => "The daemon finishes it; none ever ran.".to_owned(),
-            (Some((.., actor)), Some((seq, at_us))) => format!(
-                "The daemon finishes it; the last one, {actor}, stopped at seq {seq}, {}.",
-                rfc3339(*at_us)
-            ),
-            (Some((seq, _, actor)), None) if *died => format!(
-                "The daemon finishes it; the last one, {actor}, started at seq {seq} and died."
-            ),
-            (Some((seq, at_us, actor)), None) => format!(
-                "The daemon finishes it; {actor} started at seq {seq}, {}, and has not said that it stopped.",
-                rfc3339(*at_us)
-            ),
-        };
-        self.say("daemon", text);
+        self.say("daemon", witness.daemon.sentence(tracker.daemon().map(liveness)));
         let name = &record.core.name;
         let next = if record.core.state == VmState::Creating {
             format!("To finish it now: `cocoon vm reconcile-stale-create {name}`.")

@@ -12,12 +12,15 @@
 mod completions;
 mod configuration;
 mod examples;
+mod forge;
 mod help;
 mod in_flight;
+mod journal;
 mod later;
 mod output;
 mod reference;
 mod refused;
+mod replay;
 mod sandbox;
 mod schema;
 mod schemas;

@@ -1,0 +1,138 @@
+//! `cocoon journal`: verify, stats, export.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::forge::{Forger, Hand, reserved, vm};
+use crate::sandbox::{Ended, Sandbox, binary};
+
+fn journal(dir: &Path, verb: &str, more: &[&str]) -> Ended {
+    let mut command = Command::new(binary());
+    command.env_clear().env("HOME", "/nonexistent");
+    command.args(["journal", verb, "--journal"]).arg(dir).args(more);
+    Ended::of(command.output().unwrap())
+}
+
+/// A journal of `events` reservations.
+fn forged(events: u8) -> Forger {
+    let mut forger = Forger::new();
+    for slot in 1..=events {
+        forger.write(
+            &Hand::new("vm create", u32::from(slot)),
+            &[vm(slot, reserved(&format!("web-{slot}")))],
+        );
+    }
+    forger
+}
+
+fn segment(forger: &Forger) -> std::path::PathBuf {
+    forger.path().join(format!("seg/{:020}.seg", 1))
+}
+
+#[test]
+fn a_sound_journal_is_called_sound() {
+    let sandbox = Sandbox::with_guest();
+    sandbox.create("web");
+    let text = sandbox.cocoon(["journal", "verify"]);
+    assert_eq!(text.code, 0, "{text:?}");
+    assert!(text.stdout.contains("nothing is wrong"), "{text:?}");
+    let report = sandbox.cocoon(["journal", "verify", "-o", "json"]).json();
+    assert_eq!(report["sound"], true);
+    assert_eq!(report["last_seq"], report["durable_seq"]);
+    assert_eq!(report["events"], report["last_seq"]);
+    assert_eq!(report["segments"][0]["sealed"], false);
+}
+
+#[test]
+fn damage_is_named_with_the_next_command() {
+    let forger = forged(5);
+    let path = segment(&forger);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[400] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let text = journal(&forger.path(), "verify", &[]);
+    text.says(1, "damaged");
+    assert!(text.stdout.contains(path.to_str().unwrap()), "{text:?}");
+    assert!(text.stdout.contains("next: stop all commands"), "{text:?}");
+    let report = journal(&forger.path(), "verify", &["-o", "json"]).json();
+    assert_eq!(report["sound"], false);
+    assert!(report["problems"][0]["next"].as_str().unwrap().contains("cocoon replay --journal"));
+    let export = journal(&forger.path(), "export", &[]);
+    export.says(1, "passed over");
+    assert_eq!(export.stdout.lines().count(), 4);
+}
+
+#[test]
+fn an_unfinished_tail_is_no_damage() {
+    let forger = forged(3);
+    let path = segment(&forger);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&whole[..], b"CCNF unfinished"].concat()).unwrap();
+    let text = journal(&forger.path(), "verify", &[]);
+    assert_eq!(text.code, 0, "{text:?}");
+    assert!(text.stdout.contains("leftover: "), "{text:?}");
+    assert!(text.stdout.contains("next: nothing"), "{text:?}");
+}
+
+#[test]
+fn events_of_a_newer_version_are_told_apart_from_damage() {
+    let mut forger = forged(1);
+    let subject = cocoon_journal::Subject::new("vm/x").unwrap();
+    let entry = cocoon_journal::Entry { kind: 59_999, version: 1, subject, body: vec![1, 2] };
+    forger.write_entries(&Hand::new("vm fly", 9), vec![entry]);
+    let text = journal(&forger.path(), "verify", &[]);
+    assert_eq!(text.code, 1);
+    assert!(text.stdout.contains("next: install the version of cocoon"), "{text:?}");
+    let mut replay = Command::new(binary());
+    replay.env_clear().env("HOME", "/nonexistent").args(["replay", "--journal"]);
+    let told = Ended::of(replay.arg(forger.path()).output().unwrap());
+    assert_eq!(told.code, 0);
+    assert!(told.stdout.contains("kind-59999"), "{told:?}");
+    let lines = journal(&forger.path(), "export", &[]).stdout;
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["kind"], &last["body"]), (&59_999.into(), &"0102".into()));
+}
+
+#[test]
+fn figures_count_what_is_there() {
+    let forger = forged(7);
+    let figures = journal(&forger.path(), "stats", &["-o", "json"]).json();
+    assert_eq!((&figures["events"], &figures["frames"]), (&7.into(), &7.into()));
+    assert_eq!((&figures["boots"], &figures["operations"]), (&1.into(), &7.into()));
+    assert_eq!(figures["kinds"][0]["name"], "Prereserved");
+    assert_eq!((&figures["checkpoint_lag"], &figures["store_lag"]), (&7.into(), &7.into()));
+    let bytes = std::fs::metadata(segment(&forger)).unwrap().len();
+    assert_eq!(figures["disk"]["seg"], bytes);
+    assert!(figures["disk_bytes"].as_u64().unwrap() > bytes);
+    let text = journal(&forger.path(), "stats", &[]).stdout;
+    assert!(text.contains("7 events behind") || text.contains("none"), "{text}");
+}
+
+#[test]
+fn what_is_exported_can_be_read() {
+    let forger = forged(4);
+    let lines = journal(&forger.path(), "export", &["--since", "2", "--until", "3"]).stdout;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["seq"], &lines[0]["name"]), (&2.into(), &"Prereserved".into()));
+    assert_eq!(lines[0]["event"]["name"], "web-2");
+    let mut command = Command::new(binary());
+    command.env_clear().env("HOME", "/nonexistent").args(["journal", "export", "--binary"]);
+    let bytes = command.arg("--journal").arg(forger.path()).output().unwrap().stdout;
+    let frames = cocoon_journal::export::BinaryFrames::new(bytes.as_slice()).unwrap();
+    assert_eq!(frames.map(Result::unwrap).count(), 4);
+}
+
+#[test]
+fn what_comes_later_says_so() {
+    let sandbox = Sandbox::new();
+    sandbox.cocoon(["journal", "backup"]).says(1, "not there yet");
+    sandbox.cocoon(["journal", "restore", "x"]).says(1, "not there yet");
+    sandbox.cocoon(["journal", "upgrade"]).says(1, "nothing to upgrade");
+    for verb in ["verify", "stats", "export"] {
+        sandbox.cocoon(["journal", verb]).says(1, "holds no journal");
+    }
+    assert!(!sandbox.root().exists());
+}
