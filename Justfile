@@ -47,7 +47,7 @@ fuzz TARGET SECONDS="60":
 
 # Rewrite what is generated (reference, schemas' snapshots, help), then build the book
 docs:
-    COCOON_BLESS=1 cargo nextest run -p cocoon --test cli
+    COCOON_BLESS=1 cargo nextest run -p cocoon --test cli --test events
     mdbook build docs
 
 # Rewrite the golden files of tests; look at the difference before you commit it
