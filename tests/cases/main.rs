@@ -3,6 +3,8 @@
 //! Every case runs real `cocoon` processes on a root of its own. The judge of `cocoon-test-world` looks at what they
 //! leave: the journal, directories, processes, locks.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod hold;
 mod identity;
 mod in_flight;

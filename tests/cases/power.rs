@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::{birth, die_at, world};
 
 fn is_held(path: &std::path::Path) -> bool {
-    flock(&File::open(path).unwrap(), FlockOperation::NonBlockingLockExclusive).is_err()
+    flock(File::open(path).unwrap(), FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 #[test]

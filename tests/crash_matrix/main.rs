@@ -12,6 +12,8 @@
 //! What is judged, and by what, is in the crate `cocoon-test-world`: it reads the journal, the directories, the locks
 //! and the processes by itself.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod actors;
 mod filled;
 mod matrix;

@@ -214,9 +214,9 @@ fn remove_again(world: &World, arguments: &[&str]) {
     let there = world.history().unwrap().state_of(NAME).is_some();
     let ran = world.run(arguments);
     if there {
-        drop(ran.ok())
+        drop(ran.ok());
     } else {
-        drop(ran.refused("vm not found"))
+        drop(ran.refused("vm not found"));
     }
     assert!(world.history().unwrap().named(NAME).is_none(), "it is still there");
 }

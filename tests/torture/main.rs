@@ -9,6 +9,8 @@
 //!
 //! `COCOON_TORTURE` is the number of kills (200), `COCOON_SEED` repeats the choices of a run, though not its schedule.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
 mod load;
 mod random;
 mod report;
