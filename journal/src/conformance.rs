@@ -97,6 +97,55 @@ pub fn run<J: Journal + Send, Open: Fn() -> J + Sync>(fresh: impl Fn() -> Open) 
     what_is_refused_leaves_no_trace(&fresh());
     foreign_states_are_refused(&fresh());
     ordinals_count_within_an_operation(&fresh());
+    decisions_in_a_row_are_frames_of_their_own(&fresh());
+    a_failing_decision_leaves_those_before_it(&fresh());
+}
+
+fn propose_each<J: Journal>(
+    journal: &mut J,
+    fold: &mut Everything,
+    proposals: Vec<Result<Vec<Entry>, Refused>>,
+) -> Result<Vec<Outcome<usize>>, JournalError> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut proposals = proposals.into_iter();
+    journal.transact_each(fold, &writer(1), deadline, |fold| {
+        let seen = fold.frames.len();
+        let propose = |entries: Vec<Entry>| match entries.is_empty() {
+            true => Proposal::Answer(seen),
+            false => Proposal::Append(entries, seen),
+        };
+        proposals.next().map(|entries| entries.map(propose))
+    })
+}
+
+fn decisions_in_a_row_are_frames_of_their_own<J: Journal>(open: &impl Fn() -> J) {
+    let (mut journal, mut fold) = (open(), Everything::default());
+    assert!(propose_each(&mut journal, &mut fold, Vec::new()).unwrap().is_empty());
+    let proposals = vec![Ok(vec![number(1), number(2)]), Ok(Vec::new()), Ok(vec![number(3)])];
+    let outcomes = propose_each(&mut journal, &mut fold, proposals).unwrap();
+    let seen: Vec<usize> = outcomes.iter().map(|outcome| outcome.answer).collect();
+    assert_eq!(seen, [0, 1, 1], "each sees what those before it did");
+    let seqs: Vec<_> = outcomes.iter().map(|outcome| outcome.seqs.clone()).collect();
+    assert_eq!(seqs, [Some(1..=2), None, Some(3..=3)]);
+    let own = fold.frames.iter().filter(|frame| frame.entries[0].kind < reserved::FIRST_KIND);
+    let ordinals: Vec<u32> = own.map(|frame| frame.header.ordinal).collect();
+    assert_eq!(ordinals, [0, 1]);
+    let mut another = Everything::default();
+    open().refresh(&mut another).unwrap();
+    assert_eq!(another, fold, "all of it is durable");
+}
+
+fn a_failing_decision_leaves_those_before_it<J: Journal>(open: &impl Fn() -> J) {
+    let (mut journal, mut fold) = (open(), Everything::default());
+    for fails in [Err(Refused("by the decision")), Ok(vec![Entry { kind: REFUSED, ..number(0) }])] {
+        let proposals = vec![Ok(vec![number(1)]), fails, Ok(vec![number(9)])];
+        assert!(propose_each(&mut journal, &mut fold, proposals).is_err());
+        append(&mut journal, &mut fold, 2);
+    }
+    let mut another = Everything::default();
+    open().refresh(&mut another).unwrap();
+    assert_eq!(another.numbers(), [1, 2, 1, 2]);
+    assert_eq!(another, fold);
 }
 
 fn an_empty_journal_is_empty<J: Journal>(open: &impl Fn() -> J) {

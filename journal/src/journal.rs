@@ -71,6 +71,36 @@ pub trait Journal {
         decide: impl FnOnce(&F) -> Result<Proposal<T>, F::Error>,
     ) -> Result<Outcome<T>, JournalError>;
 
+    /// As [`transact`](Self::transact), for several decisions in a row: `decide` is asked until it has none left, and
+    /// each sees what those before it did. Each is a frame of its own, but they may share one write and one sync. After
+    /// an error, decisions before the failing one stand and are durable unless the error says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`transact`](Self::transact).
+    fn transact_each<F: Fold, T>(
+        &mut self,
+        fold: &mut F,
+        writer: &Writer,
+        deadline: Instant,
+        mut decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
+    ) -> Result<Vec<Outcome<T>>, JournalError> {
+        let mut outcomes = Vec::new();
+        loop {
+            let outcome = self.transact(fold, writer, deadline, |fold| match decide(fold) {
+                None => Ok(Proposal::Answer(None)),
+                Some(proposal) => Ok(match proposal? {
+                    Proposal::Answer(answer) => Proposal::Answer(Some(answer)),
+                    Proposal::Append(entries, answer) => Proposal::Append(entries, Some(answer)),
+                }),
+            })?;
+            let Outcome { answer: Some(answer), seqs, position } = outcome else {
+                return Ok(outcomes);
+            };
+            outcomes.push(Outcome { answer, seqs, position });
+        }
+    }
+
     /// Brings a fold up to date without the writers' lock, and makes durable what it then relies on.
     ///
     /// # Errors

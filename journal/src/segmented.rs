@@ -241,6 +241,17 @@ impl Journal for SegmentedJournal {
         transact::transact(self, &mut state, fold, writer, deadline, decide)
     }
 
+    fn transact_each<F: Fold, T>(
+        &mut self,
+        fold: &mut F,
+        writer: &Writer,
+        deadline: Instant,
+        decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
+    ) -> Result<Vec<Outcome<T>>, JournalError> {
+        let mut state = self.lock_state();
+        transact::transact_each(self, &mut state, fold, writer, deadline, decide)
+    }
+
     fn refresh<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError> {
         read::refresh(self, &mut self.lock_state(), fold)
     }

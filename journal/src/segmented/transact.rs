@@ -5,8 +5,8 @@
 //!  ---- LOCK ----------------------------------------------------------------
 //!  check the files are still in place           journal.locked
 //!  read what is newer; judge a bad tail         (torn.rs)
-//!  decide, apply the frame to the fold
-//!  write pending frames and it, in one write    journal.write.before/after
+//!  decide, apply the frame to the fold          (again and again, if there are several decisions)
+//!  write pending frames and these, in one write    journal.write.before/after
 //!  seal, if the segment is full                 (seal.rs)
 //!  ---- unlock -------------------------------- journal.unlock
 //!  fdatasync                                    journal.sync.before/after
@@ -27,12 +27,13 @@ use crate::journal::{Fold, Outcome, Proposal};
 use crate::lock::Lock;
 use crate::view::{Stop, View, feed};
 
-/// The answer and the sequence numbers of its events, or why there is none.
-type Decided<T> = Result<(T, Option<RangeInclusive<Seq>>), JournalError>;
+/// The answers, each with the sequence numbers of its events.
+type Answers<T> = Vec<(T, Option<RangeInclusive<Seq>>)>;
 
-/// What was done under the lock.
+/// What was done under the lock: decisions up to the first that failed, and what is to be synced.
 struct Section<T> {
-    result: Decided<T>,
+    answers: Answers<T>,
+    failure: Option<JournalError>,
     owed: Option<Owed>,
 }
 
@@ -44,6 +45,21 @@ pub(super) fn transact<F: Fold, T>(
     deadline: Instant,
     decide: impl FnOnce(&F) -> Result<Proposal<T>, F::Error>,
 ) -> Result<Outcome<T>, JournalError> {
+    let mut decide = Some(decide);
+    let once = |fold: &F| decide.take().map(|decide| decide(fold));
+    let mut outcomes = transact_each(journal, state, fold, writer, deadline, once)?;
+    // One decision was asked for, so there is one outcome.
+    outcomes.pop().ok_or(JournalError::Poisoned)
+}
+
+pub(super) fn transact_each<F: Fold, T>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+    writer: &Writer,
+    deadline: Instant,
+    decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
+) -> Result<Vec<Outcome<T>>, JournalError> {
     if state.poisoned {
         return Err(JournalError::Poisoned);
     }
@@ -53,20 +69,24 @@ pub(super) fn transact<F: Fold, T>(
     let section = locked(journal, state, fold, writer, decide);
     journal.boundary("journal.unlock");
     drop(lock);
-    let Section { result, owed } = section?;
+    let Section { answers, failure, owed } = section?;
     if let Some(owed) = owed
         && let Err(error) = journal.settle(state, &owed)
     {
         state.poisoned = true;
-        return Err(unacknowledged(result, owed.mark.seq, error));
+        return Err(unacknowledged(&answers, owed.mark.seq, error));
     }
-    let (answer, seqs) = result?;
-    Ok(Outcome { answer, seqs, position: fold.position() })
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let position = fold.position();
+    let outcomes = answers.into_iter().map(|(answer, seqs)| Outcome { answer, seqs, position });
+    Ok(outcomes.collect())
 }
 
 /// The error for what was applied, and perhaps written, but may not survive.
-fn unacknowledged<T>(result: Decided<T>, last: Seq, source: JournalError) -> JournalError {
-    let own = result.ok().and_then(|(_, seqs)| seqs);
+fn unacknowledged<T>(answers: &Answers<T>, last: Seq, source: JournalError) -> JournalError {
+    let own = answers.iter().find_map(|(_, seqs)| seqs.as_ref());
     let first = own.map_or(last, |seqs| *seqs.start());
     JournalError::Unacknowledged { seqs: first..=last.max(first), source: Box::new(source) }
 }
@@ -112,29 +132,44 @@ fn locked<F: Fold, T>(
     state: &mut State,
     fold: &mut F,
     writer: &Writer,
-    decide: impl FnOnce(&F) -> Result<Proposal<T>, F::Error>,
+    decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
 ) -> Result<Section<T>, JournalError> {
     check_place(journal, state)?;
     let head = state.read_head(journal)?;
     let stop = advance(journal, state, fold, head.as_ref())?;
     let cut = torn::judge(journal, state, fold, head.as_ref(), stop, writer)?;
-    let proposal = decide(fold).map_err(|error| JournalError::Decide(Box::new(error)));
-    let result = match proposal {
-        Ok(Proposal::Answer(answer)) => Ok((answer, None)),
-        Ok(Proposal::Append(entries, answer)) => {
-            append(journal, state, fold, writer, entries).map(|seqs| (answer, Some(seqs)))
-        }
-        Err(error) => Err(error),
-    };
-    let appended = matches!(result, Ok((_, Some(_))));
+    let mut answers = Vec::new();
+    let failure = decide_all(journal, state, fold, writer, decide, &mut answers).err();
+    let appended = answers.iter().any(|(_, seqs)| seqs.is_some());
     match write(journal, state, fold, writer, appended, cut.as_ref()) {
-        Ok(owed) => Ok(Section { result, owed }),
+        Ok(owed) => Ok(Section { answers, failure, owed }),
         Err(error) => {
             // The fold has gone ahead of the disk, with a frame of its own or of somebody else.
             state.poisoned = true;
-            Err(unacknowledged(result, fold.position().seq, error))
+            Err(unacknowledged(&answers, fold.position().seq, error))
         }
     }
+}
+
+/// Takes decisions until there are no more, or one fails; those before it stand.
+fn decide_all<F: Fold, T>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+    writer: &Writer,
+    mut decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
+    answers: &mut Answers<T>,
+) -> Result<(), JournalError> {
+    while let Some(proposal) = decide(fold) {
+        let answer = match proposal.map_err(|error| JournalError::Decide(Box::new(error)))? {
+            Proposal::Answer(answer) => (answer, None),
+            Proposal::Append(entries, answer) => {
+                (answer, Some(append(journal, state, fold, writer, entries)?))
+            }
+        };
+        answers.push(answer);
+    }
+    Ok(())
 }
 
 /// Makes sure that the files which are open are those that the paths name.
