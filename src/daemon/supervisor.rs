@@ -169,12 +169,13 @@ impl Supervisor {
         if self.dead.is_empty() {
             return;
         }
-        let dead = std::mem::take(&mut self.dead);
+        let (dead, began) = (std::mem::take(&mut self.dead), Instant::now());
         match self.engine.record_exits(&self.caller.another(), &dead) {
             Ok(recorded) => {
                 for id in &recorded {
                     tracing::info!("VM {id}: its VMM ended and nobody had asked for that");
                 }
+                tracing::debug!(exits = dead.len(), recorded = recorded.len(), took = ?began.elapsed());
                 let count = u64::try_from(recorded.len()).unwrap_or(u64::MAX);
                 self.board.count(|counts| counts.exits += count);
             }

@@ -11,6 +11,7 @@ use cocoon_journal::{
 };
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Decision, decide};
+use cocoon_model::id::OperationId;
 use cocoon_model::state::State;
 use uuid::Uuid;
 
@@ -27,6 +28,9 @@ const TRANSACTION_PATIENCE: Duration = Duration::from_secs(10);
 fn options(root: Option<Uuid>) -> Options {
     Options { root, ..effect::journal_options() }
 }
+
+/// Commands that are decided under one hold of the journal's lock: some milliseconds of it.
+const COMMANDS_AT_ONCE: usize = 1024;
 
 /// The journal, and the state folded from it.
 #[derive(Debug)]
@@ -135,8 +139,8 @@ impl Ledger {
         }
     }
 
-    /// As [`submit`](Self::submit), for commands about different subjects, of which as many as fit become true in one
-    /// write. Answers in the order of the commands; after an error, those before it stand.
+    /// As [`submit`](Self::submit), for commands about different subjects: as many as fit share a frame, and frames
+    /// share a write and a sync. Answers in the order of the commands; after an error, some of them may stand.
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit).
@@ -146,43 +150,29 @@ impl Ledger {
         commands: &[Command],
     ) -> Result<Vec<Decision>, EngineError> {
         let mut decisions = Vec::with_capacity(commands.len());
-        while decisions.len() < commands.len() {
-            let rest = commands.get(decisions.len()..).unwrap_or_default();
-            decisions.extend(self.submit_some(caller, rest)?);
+        for commands in commands.chunks(COMMANDS_AT_ONCE) {
+            decisions.extend(self.submit_in_one_write(caller, commands)?);
         }
         Ok(decisions)
     }
 
-    /// Decides at least the first command, and as many after it as fit into its frame.
-    fn submit_some(
+    fn submit_in_one_write(
         &mut self,
         caller: &Caller,
         commands: &[Command],
     ) -> Result<Vec<Decision>, EngineError> {
         let deadline = Instant::now() + TRANSACTION_PATIENCE;
         let operation = caller.id();
-        let decided = self.journal.transact(&mut self.fold, &caller.writer(), deadline, |fold| {
-            let (mut entries, mut decisions) = (Vec::new(), Vec::new());
-            for command in commands {
-                let decision = decide(fold.state(), operation, command)?;
-                if let Decision::Accepted(events) = &decision {
-                    if !decisions.is_empty() && entries.len() + events.len() > MAX_EVENTS {
-                        break;
-                    }
-                    for event in events {
-                        entries.push(codec::encode(event)?);
-                    }
+        let mut rest = commands;
+        let decided =
+            self.journal.transact_each(&mut self.fold, &caller.writer(), deadline, |fold| {
+                if rest.is_empty() {
+                    return None;
                 }
-                decisions.push(decision);
-            }
-            Ok(if entries.is_empty() {
-                Proposal::Answer(decisions)
-            } else {
-                Proposal::Append(entries, decisions)
-            })
-        });
+                Some(fill_frame(fold, operation, &mut rest))
+            });
         match decided {
-            Ok(outcome) => Ok(outcome.answer),
+            Ok(outcomes) => Ok(outcomes.into_iter().flat_map(|outcome| outcome.answer).collect()),
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -256,4 +246,31 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// Decides at least the first of the commands, and as many after it as fit into its frame.
+fn fill_frame(
+    fold: &StateFold,
+    operation: OperationId,
+    rest: &mut &[Command],
+) -> Result<Proposal<Vec<Decision>>, FoldError> {
+    let (mut entries, mut decisions) = (Vec::new(), Vec::new());
+    while let Some((command, after)) = rest.split_first() {
+        let decision = decide(fold.state(), operation, command)?;
+        if let Decision::Accepted(events) = &decision {
+            if !decisions.is_empty() && entries.len() + events.len() > MAX_EVENTS {
+                break;
+            }
+            for event in events {
+                entries.push(codec::encode(event)?);
+            }
+        }
+        decisions.push(decision);
+        *rest = after;
+    }
+    Ok(if entries.is_empty() {
+        Proposal::Answer(decisions)
+    } else {
+        Proposal::Append(entries, decisions)
+    })
 }
