@@ -122,7 +122,7 @@ impl Engine {
         use cocoon_model::command::{Command, VmmSeen};
         let core = &record.core;
         let open = core.state == VmState::Running || core.interval_open;
-        let (command, reason) = match self.observe_vmm(record)? {
+        let (command, reason) = match self.see_vmm(guard, record)? {
             VmmSeen::Dead if open => {
                 let evidence = self.exit_evidence(record);
                 let command =

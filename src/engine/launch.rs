@@ -68,13 +68,13 @@ impl Engine {
         Ok(*spawned.identity())
     }
 
-    pub(super) fn await_vmm(&self, record: &VmRecord) -> Outcome {
+    pub(super) fn await_vmm(&self, guard: &OpsGuard, record: &VmRecord) -> Outcome {
         let Some(identity) = record.core.launch.and_then(|launch| launch.identity) else {
             return Outcome::Failed("its VMM was never spawned".to_owned());
         };
         match self.try_await(record, &identity) {
             Ok(()) => Outcome::Up(identity),
-            Err(reason) => self.give_up(record, reason),
+            Err(reason) => self.give_up(guard, record, reason),
         }
     }
 
@@ -90,8 +90,8 @@ impl Engine {
     }
 
     /// Ends the VMM of a launch that failed; only a VMM that is proven dead makes the failure final.
-    fn give_up(&self, record: &VmRecord, reason: String) -> Outcome {
-        match self.kill(record, Duration::ZERO) {
+    fn give_up(&self, guard: &OpsGuard, record: &VmRecord, reason: String) -> Outcome {
+        match self.kill(guard, record, Duration::ZERO) {
             Ok(()) => Outcome::Failed(reason),
             Err(kept) => {
                 Outcome::Unproven(format!("{reason}; and its VMM could not be ended: {kept}"))
@@ -100,9 +100,9 @@ impl Engine {
     }
 
     /// The operation that launched it is dead: a guest that runs is kept, anything else is ended.
-    pub(super) fn settle_launch(&self, record: &VmRecord) -> Outcome {
+    pub(super) fn settle_launch(&self, guard: &OpsGuard, record: &VmRecord) -> Outcome {
         let interrupted = || "the command that was starting it died".to_owned();
-        match self.observe_vmm(record) {
+        match self.see_vmm(guard, record) {
             Err(error) => Outcome::Unproven(error.to_string()),
             Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
             Ok(VmmSeen::Dead) => Outcome::Failed(interrupted()),
@@ -111,7 +111,7 @@ impl Engine {
                     self.cancel_leftovers(record);
                     Outcome::Up(identity)
                 }
-                Ok(_) | Err(_) => self.give_up(record, interrupted()),
+                Ok(_) | Err(_) => self.give_up(guard, record, interrupted()),
             },
         }
     }
@@ -135,14 +135,14 @@ impl Engine {
         self.backend().status(&paths(record)?, CALL_TIMEOUT).map_err(text)
     }
 
-    pub(super) fn stop_vmm(&self, record: &VmRecord, mode: StopMode) -> Outcome {
+    pub(super) fn stop_vmm(&self, guard: &OpsGuard, record: &VmRecord, mode: StopMode) -> Outcome {
         let stopped = match mode {
             // Disks that are about to go need no flush.
-            StopMode::Kill if removes(record) => self.kill(record, Duration::ZERO),
-            StopMode::Kill => self.kill(record, self.settings().terminate_grace),
+            StopMode::Kill if removes(record) => self.kill(guard, record, Duration::ZERO),
+            StopMode::Kill => self.kill(guard, record, self.settings().terminate_grace),
             StopMode::Graceful { timeout_ms } => {
-                self.power_off(record, Duration::from_millis(timeout_ms));
-                self.kill(record, self.settings().terminate_grace)
+                self.power_off(guard, record, Duration::from_millis(timeout_ms));
+                self.kill(guard, record, self.settings().terminate_grace)
             }
         };
         match stopped {
@@ -152,9 +152,9 @@ impl Engine {
     }
 
     /// Asks the guest to power off and gives it its time. What comes of it is seen by whoever ends the VMM next.
-    fn power_off(&self, record: &VmRecord, patience: Duration) {
+    fn power_off(&self, guard: &OpsGuard, record: &VmRecord, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let Ok(VmmSeen::Alive(identity)) = self.observe_vmm(record) else { return };
+        let Ok(VmmSeen::Alive(identity)) = self.see_vmm(guard, record) else { return };
         let Ok(Some(process)) = ProcessHandle::open(&host_identity(&identity)) else { return };
         let Ok(paths) = paths(record) else { return };
         let mut wait_gone = |until| process.wait_exit(Some(until)).unwrap_or(false);
@@ -168,8 +168,8 @@ impl Engine {
     }
 
     /// Ends the VMM and proves it dead.
-    pub(super) fn kill(&self, record: &VmRecord, grace: Duration) -> Told<()> {
-        match self.observe_vmm(record).map_err(text)? {
+    pub(super) fn kill(&self, guard: &OpsGuard, record: &VmRecord, grace: Duration) -> Told<()> {
+        match self.see_vmm(guard, record).map_err(text)? {
             VmmSeen::Inconclusive(reason) => return Err(reason),
             VmmSeen::Dead => {}
             VmmSeen::Alive(identity) => {
@@ -199,12 +199,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn prove_vmm_dead(&self, record: &VmRecord, kill: bool) -> Outcome {
-        match self.observe_vmm(record) {
+    pub(super) fn prove_vmm_dead(
+        &self,
+        guard: &OpsGuard,
+        record: &VmRecord,
+        kill: bool,
+    ) -> Outcome {
+        match self.see_vmm(guard, record) {
             Err(error) => Outcome::Unproven(error.to_string()),
             Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
             Ok(VmmSeen::Dead) => Outcome::Done,
-            Ok(VmmSeen::Alive(_)) if kill => match self.kill(record, Duration::ZERO) {
+            Ok(VmmSeen::Alive(_)) if kill => match self.kill(guard, record, Duration::ZERO) {
                 Ok(()) => Outcome::Done,
                 Err(reason) => Outcome::Unproven(reason),
             },

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::Decision;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{Caller, Engine, EngineError};
 use crate::host::boot;
-use crate::host::lock::Observed;
+use crate::host::lock::{Observed, OpsGuard};
 use crate::host::process::{Liveness, ProcessIdentity, ProcessTable};
 use crate::host::vmm::{ExitReason, RuntimePaths, early_exit_report};
 
@@ -41,6 +41,13 @@ pub(crate) fn journal_identity(identity: &ProcessIdentity) -> record::ProcessIde
     }
 }
 
+/// A VMM lock is held, and no process is found that would be the VMM.
+const HOLDER_NOT_FOUND: &str = "its VMM lock is held by a process that cannot be found";
+
+/// How long a process may take to be torn down, on a busy machine.
+const TEARDOWN_PATIENCE: Duration = Duration::from_secs(2);
+const TEARDOWN_RETRY: Duration = Duration::from_millis(5);
+
 /// The longest evidence of an exit that an event carries, bytes.
 const EVIDENCE_MAX: usize = 2048;
 
@@ -63,10 +70,30 @@ impl Engine {
             // Its lock file was removed under it; a process that lives is found by what it runs.
             Observed::NoFile => self.scan(record, VmmSeen::Dead),
             Observed::Held(_) => {
-                let starting = "its VMM lock is held by a process that cannot be found";
-                self.scan(record, VmmSeen::Inconclusive(starting.to_owned()))
+                self.scan(record, VmmSeen::Inconclusive(HOLDER_NOT_FOUND.to_owned()))
             }
         })
+    }
+
+    /// What is seen of the VMM of the guarded VM. Nobody starts one meanwhile, so a lock whose holder cannot be found is
+    /// that of a process which is being torn down, a launcher that was killed or the VMM itself: it is given its time.
+    pub(super) fn see_vmm(
+        &self,
+        _guard: &OpsGuard,
+        record: &VmRecord,
+    ) -> Result<VmmSeen, EngineError> {
+        let deadline = Instant::now() + TEARDOWN_PATIENCE;
+        loop {
+            match self.observe_vmm(record)? {
+                VmmSeen::Inconclusive(reason)
+                    if reason == HOLDER_NOT_FOUND && Instant::now() < deadline =>
+                {
+                    // Waiting in the lock itself would make others believe that a VMM lives.
+                    std::thread::sleep(TEARDOWN_RETRY);
+                }
+                seen => return Ok(seen),
+            }
+        }
     }
 
     /// What is seen of the process that a record names; `Dead` if it names none.

@@ -22,7 +22,7 @@ impl Engine {
         let record = there(&entered, id)?;
         let command = Command::Start {
             id,
-            seen: self.observe_vmm(&record)?,
+            seen: self.see_vmm(&entered.guard, &record)?,
             token: LaunchToken(random::u64()),
             accelerator: self.accelerator(),
         };
@@ -46,7 +46,7 @@ impl Engine {
         }
         let entered = self.enter_locked(guard, id, caller)?;
         let record = there(&entered, id)?;
-        let command = Command::Stop { id, seen: self.observe_vmm(&record)?, mode };
+        let command = Command::Stop { id, seen: self.see_vmm(&entered.guard, &record)?, mode };
         self.begin(&entered, caller, id, &command)
     }
 

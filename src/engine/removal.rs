@@ -49,7 +49,7 @@ impl Engine {
             Rest::Gone => return Err(Refusal::VmNotFound(id).into()),
             Rest::There(record) => record,
         };
-        let seen = self.observe_vmm(record)?;
+        let seen = self.see_vmm(&entered.guard, record)?;
         let command = Command::Delete { id, seen, force: request.force, expect };
         self.submit_locked(&entered.guard, caller, &command)?;
         match self.drive(&entered.guard, caller, id)? {

@@ -14,10 +14,10 @@ impl Engine {
             Step::PrepareStorage => self.prepare_storage(guard, record),
             Step::ChooseLaunch => self.choose_launch(),
             Step::SpawnVmm => self.spawn_vmm(guard, record),
-            Step::AwaitVmm => self.await_vmm(record),
-            Step::SettleLaunch => self.settle_launch(record),
-            Step::StopVmm(mode) => self.stop_vmm(record, mode),
-            Step::ProveVmmDead { kill } => self.prove_vmm_dead(record, kill),
+            Step::AwaitVmm => self.await_vmm(guard, record),
+            Step::SettleLaunch => self.settle_launch(guard, record),
+            Step::StopVmm(mode) => self.stop_vmm(guard, record, mode),
+            Step::ProveVmmDead { kill } => self.prove_vmm_dead(guard, record, kill),
             Step::Remove(part) => self.remove_part(guard, record, part),
         }
     }
