@@ -1,9 +1,11 @@
 //! Who is who: processes that cannot be looked at, and pids that changed hands.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command};
 
 use cocoon_test_world::{World, processes};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::namespace::Namespace;
 use crate::{birth, die_at, world};
@@ -38,6 +40,26 @@ fn a_scan_that_cannot_be_completed_proves_nothing() {
     world.wrapper.clear();
     world.run(&["vm", "rm", "--force", "a"]).ok();
     world.findings_at_rest().none();
+}
+
+#[test]
+fn the_lock_of_a_process_that_is_being_torn_down_is_waited_for() {
+    let world = world("");
+    world.run(&birth("create", "a", "guest")).ok();
+    die_at(&world, &["vm", "start", "a"], "vmm.spawn.before");
+    let id = world.history().unwrap().named("a").unwrap().core.id.to_string();
+    // A launcher that was killed lets go of its locks one after the other.
+    let lock = File::open(world.root().join(format!("locks/vmm/{id}.lock"))).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+
+    let mut gc = world.start(&["gc"], &[("COCOON_LOG_LEVEL", "debug")]);
+    let mut lines = BufReader::new(gc.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("settle-launch")), "it never looked");
+    drop(lock);
+    let said: Vec<String> = lines.collect();
+    assert!(gc.wait().unwrap().success(), "{said:?}");
+    world.findings_at_rest().none();
+    world.run(&["vm", "start", "a"]).ok();
 }
 
 /// A removal that cannot tell is refused, and so is a collection: record, files and process stay.

@@ -22,10 +22,13 @@ pub(crate) enum Actor {
     Gc,
     /// The supervisor.
     Daemon,
+    /// A collector that is killed in its turn.
+    GcKilled,
 }
 
 impl Actor {
-    pub(crate) const ALL: [Self; 4] = [Self::NextVerb, Self::Reconcile, Self::Gc, Self::Daemon];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::NextVerb, Self::Reconcile, Self::Gc, Self::Daemon, Self::GcKilled];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -33,11 +36,12 @@ impl Actor {
             Self::Reconcile => "reconcile",
             Self::Gc => "gc",
             Self::Daemon => "daemon",
+            Self::GcKilled => "gc-killed",
         }
     }
 
-    /// Lets the actor recover, and requires what it promises.
-    pub(crate) fn recover(self, world: &World, verb: &Verb) {
+    /// Lets the actor recover from a kill at a boundary, and requires what it promises.
+    pub(crate) fn recover(self, world: &World, verb: &Verb, number: usize) {
         match self {
             Self::NextVerb => (verb.next)(world),
             Self::Reconcile => reconcile(world),
@@ -46,6 +50,12 @@ impl Actor {
                 world.findings_at_rest().none();
             }
             Self::Daemon => supervise(world),
+            Self::GcKilled => {
+                // Somewhere else for each boundary of the verb; where there is less to do it comes to its end.
+                let at = (number * 7 % 25 + 1).to_string();
+                let ran = world.run_with(&["gc"], &[("COCOON_CRASH_AT", &at)]);
+                assert!(ran.was_killed() || ran.code() == Some(0), "{}", ran.told());
+            }
         }
     }
 }

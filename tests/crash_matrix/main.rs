@@ -52,6 +52,11 @@ fn stop() {
 }
 
 #[test]
+fn stop_deaf() {
+    survives(&verbs::STOP_DEAF);
+}
+
+#[test]
 fn stop_force() {
     survives(&verbs::STOP_FORCE);
 }
@@ -113,7 +118,7 @@ fn real_run() {
 
 #[test]
 fn real_stop() {
-    survives_for_real(&verbs::STOP);
+    survives_for_real(&verbs::STOP_DEAF);
 }
 
 #[test]

@@ -33,13 +33,7 @@ pub(crate) fn survives(verb: &Verb) {
 /// there is none.
 pub(crate) fn survives_for_real(verb: &Verb) {
     let Ok(qemu) = real_qemu() else { return };
-    let world = || {
-        let mut world = World::real(BINARY.as_ref(), qemu.clone());
-        // A guest that is not up yet does not heed the power button.
-        world.environment.push(("COCOON_STOP_TIMEOUT_SECONDS", "1".into()));
-        world
-    };
-    survives_in(verb, world, &[Actor::Gc]);
+    survives_in(verb, || World::real(BINARY.as_ref(), qemu.clone()), &[Actor::Gc]);
 }
 
 fn survives_in(verb: &Verb, world: impl Fn() -> World + Sync, actors: &[Actor]) {
@@ -103,7 +97,7 @@ impl Case<'_> {
         (self.verb.prepare)(world);
         self.kill(world);
         world.findings().none();
-        self.actor.recover(world, self.verb);
+        self.actor.recover(world, self.verb, self.number);
         world.findings().none();
         world.run(&["gc"]).ok();
         world.findings_at_rest().none();
@@ -127,7 +121,9 @@ fn once_more(world: &World) {
     if world.history().unwrap().named(NAME).is_some() {
         world.run(&["vm", "rm", "--force", NAME]).ok();
     }
-    world.import("");
+    if world.history().unwrap().images.is_empty() {
+        world.import("");
+    }
     create(world).ok();
     world.findings_at_rest().none();
     world.run(&["vm", "rm", NAME]).ok();

@@ -83,6 +83,17 @@ pub(crate) const STOP: Verb = Verb {
     next: start_again,
 };
 
+/// A guest that is deaf, or not up yet, has to be ended.
+pub(crate) const STOP_DEAF: Verb = Verb {
+    name: "stop-deaf",
+    prepare: |world| {
+        world.import("console=ttyS0 quiet cocoon.ignore-power-button");
+        world.run(&birth(world, "run")).ok();
+    },
+    run: |world, crash| world.run_with(&["vm", "stop", "--timeout", "100ms", NAME], crash),
+    next: start_again,
+};
+
 pub(crate) const STOP_FORCE: Verb = Verb {
     name: "stop-force",
     prepare: running,

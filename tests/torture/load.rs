@@ -58,6 +58,15 @@ impl<'a> Load<'a> {
         Self { world, kills, tried: AtomicU64::new(0), passed: Mutex::default() }
     }
 
+    pub(crate) fn world(&self) -> &World {
+        self.world
+    }
+
+    /// Whether there are kills left.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.tried.load(Ordering::Relaxed) < self.kills
+    }
+
     fn expected(&self, verb: Verb) -> u64 {
         let seen = self.passed.lock().unwrap().get(&verb).copied();
         seen.unwrap_or_default().max(FIRST_GUESS)
@@ -211,7 +220,8 @@ impl<'a> Worker<'a> {
     /// Kills the verb a random while after it passed a random boundary, so that no part of it is spared.
     fn killed(&mut self, verb: Verb, name: &str) {
         let expected = self.load.expected(verb);
-        let after = self.random.below(expected + 1);
+        // The smaller of two: refused verbs pass few boundaries, and are most of them.
+        let after = self.random.below(expected + 1).min(self.random.below(expected + 1));
         let then = Duration::from_micros(self.random.below(MOST_BETWEEN_US));
         let victim = Victim::start(self.load.world, &verb.arguments(name), &mut self.boundaries);
         let (ran, passed) = victim.kill(after, then);

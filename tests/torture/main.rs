@@ -4,6 +4,7 @@
 //!   workers:  a verb on a name ─► SIGKILL after a random while, or not ─► what it said is held against it
 //!             names of a worker's own: what was acknowledged must be so at the next verb
 //!             names shared by all:     whatever comes of it, in good order
+//!   a daemon: started, killed, started again
 //!   at last:  everyone dead ─► gc ─► gc ─► judge at rest ─► every name can be had again
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod daemon;
 mod load;
 mod random;
 mod report;
@@ -21,6 +23,7 @@ use std::sync::Mutex;
 
 use cocoon_test_world::World;
 
+use daemon::supervise;
 use load::{Load, Worker};
 use report::Report;
 
@@ -45,6 +48,10 @@ fn random_kills_lose_nothing() {
     let load = Load::new(&world, kills);
     let report = Mutex::new(Report::default());
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let killed = supervise(&load, seed);
+            report.lock().unwrap().daemons = killed;
+        });
         for number in 0..WORKERS {
             let (load, report) = (&load, &report);
             scope.spawn(move || {

@@ -8,6 +8,8 @@ use std::fmt;
 pub(crate) struct Report {
     /// Kills that were tried.
     pub(crate) kills: usize,
+    /// Daemons that were killed; not counted among the kills.
+    pub(crate) daemons: usize,
     /// Kills that hit a living verb, by the last boundary that it had passed.
     hits: BTreeMap<String, usize>,
     /// Verbs that came to their end, by verb: done, refused or failed.
@@ -49,6 +51,7 @@ impl fmt::Display for Report {
         for (boundary, hits) in &self.hits {
             writeln!(f, "{hits:8}  {boundary}")?;
         }
+        writeln!(f, "{} daemons were killed beside them", self.daemons)?;
         writeln!(f, "verbs that came to their end: done, not done")?;
         for (verb, (done, refused)) in &self.ended {
             writeln!(f, "{done:8} {refused:8}  {verb}")?;
