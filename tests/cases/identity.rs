@@ -62,6 +62,31 @@ fn the_lock_of_a_process_that_is_being_torn_down_is_waited_for() {
     world.run(&["vm", "start", "a"]).ok();
 }
 
+#[test]
+fn where_processes_of_others_are_hidden_nothing_is_taken_for_dead() {
+    let mut world = world("");
+    let Some(namespace) = Namespace::enter(&mut world) else { return };
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    namespace.run(&format!("chown -R 65534:65534 {}", world.beside().display()));
+    let plain = nobody.map(str::to_owned).to_vec();
+    let hidden = [world.wrapper.clone(), plain.clone()].concat();
+    world.wrapper = plain;
+    if world.run(&["version"]).code() != Some(0) {
+        return eprintln!("skipped: another user cannot run what lies in this directory");
+    }
+    world.run(&birth("create", "a", "guest")).ok();
+    die_at(&world, &["vm", "start", "a"], "vmm.spawn.after");
+
+    namespace.run("mount -t proc -o hidepid=2 proc /proc");
+    let open = std::mem::replace(&mut world.wrapper, hidden);
+    let refused = world.run(&["vm", "rm", "--force", "a"]);
+    assert!(refused.stderr().contains("hides the processes of other users"), "{}", refused.told());
+    still_there(&world);
+    world.wrapper = open;
+    world.run(&["vm", "rm", "--force", "a"]).ok();
+    world.findings_at_rest().none();
+}
+
 /// A removal that cannot tell is refused, and so is a collection: record, files and process stay.
 fn still_there(world: &World) {
     let before = world.processes();
