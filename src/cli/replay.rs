@@ -92,8 +92,10 @@ pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
 
 /// The directory of the journal that is asked about.
 pub(super) fn journal_dir(given: Option<&Path>, global: Global) -> Result<PathBuf, CliError> {
-    let settings = global.settings()?;
-    Ok(crate::replay::locate(given.unwrap_or(&settings.root_dir)))
+    match given {
+        Some(given) => Ok(crate::replay::locate(given)),
+        None => Ok(crate::replay::locate(&global.settings()?.root_dir)),
+    }
 }
 
 /// What was shown of a damaged journal is not the whole of it.
@@ -187,7 +189,7 @@ fn wait(tail: &Tail) -> Result<(), CliError> {
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(CliError::Failed(format!("cannot wait for events: {errno}"))),
     }
-    if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+    if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
         return Err(CliError::ClosedPipe);
     }
     Ok(())

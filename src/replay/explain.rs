@@ -176,7 +176,7 @@ impl Witness {
 
 impl Explanation {
     fn say(&mut self, about: &'static str, text: impl Into<String>) {
-        self.statements.push(Statement { about, text: text.into() });
+        self.statements.push(Statement { about, text: text::plain(text.into()) });
     }
 
     fn about(&mut self, vm: &Tracked<VmRecord>, witness: &Witness, timeline: &Timeline<Inspector>) {

@@ -18,6 +18,19 @@ pub fn header() -> String {
     columns(' ', "SEQ", "TIME", ["ACTOR", "EVENT", "SUBJECT", "STATE", "LOCKS", "OWED"], "NOTE")
 }
 
+/// Text that a terminal shows and does not obey, on one line: what guests and damaged files say gets in here.
+#[must_use]
+pub fn plain(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let escaped = |letter: char| match letter {
+        letter if letter.is_control() => letter.escape_default().to_string(),
+        letter => letter.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// A line as text, without its line feed.
 #[must_use]
 pub fn line(line: &Line) -> String {
@@ -32,7 +45,7 @@ fn columns(mark: char, seq: &str, time: &str, words: [&str; 6], note: &str) -> S
     let line = format!(
         "{mark} {seq:>7}  {time:<27}  {actor:<18}  {event:<19}  {subject:<22}  {state:<18}  {locks:<19}  {owed:<20}  {note}"
     );
-    line.trim_end().to_owned()
+    plain(line.trim_end().to_owned())
 }
 
 /// A row as text.
@@ -185,7 +198,7 @@ fn noted(noted: &Noted) -> String {
 
 fn marked(mark: char, seq: u64, at_us: Option<i64>, text: &str) -> String {
     let time = at_us.map_or_else(|| "-".to_owned(), rfc3339);
-    format!("{mark} {seq:>7}  {time:<27}  {text}")
+    plain(format!("{mark} {seq:>7}  {time:<27}  {text}"))
 }
 
 fn clock_set(by_us: i64) -> String {

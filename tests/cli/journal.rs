@@ -10,7 +10,7 @@ use crate::sandbox::{Ended, Sandbox, binary};
 
 fn journal(dir: &Path, verb: &str, more: &[&str]) -> Ended {
     let mut command = Command::new(binary());
-    command.env_clear().env("HOME", "/nonexistent");
+    command.env_clear();
     command.args(["journal", verb, "--journal"]).arg(dir).args(more);
     Ended::of(command.output().unwrap())
 }
@@ -86,7 +86,7 @@ fn events_of_a_newer_version_are_told_apart_from_damage() {
     assert_eq!(text.code, 1);
     assert!(text.stdout.contains("next: install the version of cocoon"), "{text:?}");
     let mut replay = Command::new(binary());
-    replay.env_clear().env("HOME", "/nonexistent").args(["replay", "--journal"]);
+    replay.env_clear().args(["replay", "--journal"]);
     let told = Ended::of(replay.arg(forger.path()).output().unwrap());
     assert_eq!(told.code, 0);
     assert!(told.stdout.contains("kind-59999"), "{told:?}");
@@ -119,7 +119,7 @@ fn what_is_exported_can_be_read() {
     assert_eq!((&lines[0]["seq"], &lines[0]["name"]), (&2.into(), &"Prereserved".into()));
     assert_eq!(lines[0]["event"]["name"], "web-2");
     let mut command = Command::new(binary());
-    command.env_clear().env("HOME", "/nonexistent").args(["journal", "export", "--binary"]);
+    command.env_clear().args(["journal", "export", "--binary"]);
     let bytes = command.arg("--journal").arg(forger.path()).output().unwrap().stdout;
     let frames = cocoon_journal::export::BinaryFrames::new(bytes.as_slice()).unwrap();
     assert_eq!(frames.map(Result::unwrap).count(), 4);

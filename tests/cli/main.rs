@@ -14,6 +14,7 @@ mod configuration;
 mod examples;
 mod forge;
 mod help;
+mod hostile;
 mod in_flight;
 mod journal;
 mod later;

@@ -178,8 +178,8 @@ impl Findings {
             match checked {
                 Err(error) => {
                     let next = format!(
-                        "rm {}: it is made anew from the journal, which has all that it had",
-                        dir.join(format!("ckpt/*{seq}.*")).display()
+                        "rm {}: the journal has all that it had, and another is made in time",
+                        path.display()
                     );
                     self.problem(&path, 0, seq, &error.to_string(), next);
                 }
