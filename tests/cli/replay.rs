@@ -253,6 +253,36 @@ fn a_journal_in_use_is_followed_until_the_reader_goes() {
 }
 
 #[test]
+fn a_run_that_dies_while_its_vmm_starts_is_told_with_who_took_over() {
+    let sandbox = Sandbox::new();
+    let silent = ["--kernel", "vmlinuz", "--initrd", "initrd.img", "--cmdline", "cocoon.fake.hang"];
+    assert_eq!(sandbox.cocoon(["image", "import", "guest"].iter().chain(&silent)).code, 0);
+    assert_eq!(sandbox.cocoon(["replay"]).code, 0);
+    let mut command = sandbox.command(["replay", "--follow", "--vm", "web", "-o", "json"]);
+    let mut follower = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut run = sandbox.command(["vm", "run", "--name", "web", "guest"]).spawn().unwrap();
+    assert!(output.any(|line| line.unwrap().contains("\"event\":\"Launched\"")));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let explained = sandbox.cocoon(["replay", "--explain", "web", "-o", "json"]).json();
+    assert!(said(&explained, "life").starts_with("It is dead"), "{explained}");
+    assert!(said(&explained, "vmm").ends_with("lives."), "{explained}");
+    assert!(said(&explained, "owed").contains("await-vmm"), "{explained}");
+    sandbox.cocoon(["vm", "rm", "--force", "web"]).says(0, "deleted");
+    drop(output);
+    assert_eq!(follower.wait().unwrap().code(), Some(0));
+    let lines = timeline(&sandbox, &["--vm", "web"]);
+    let death = lines.iter().position(|line| line["type"] == "death").unwrap();
+    assert_eq!(lines[death]["actor"]["pid"], run.id());
+    assert_eq!(lines[death]["last_event"], "Launched");
+    assert_eq!(lines[death + 1]["event"], "OperationTakenOver");
+    assert_eq!(lines[death + 1]["owed"], "settle-launch");
+    assert_eq!(lines.last().unwrap()["event"], "Deleted");
+    sandbox.cocoon(["replay", "--check"]).says(0, "");
+}
+
+#[test]
 fn an_illegal_event_is_found_and_named() {
     let mut forger = Forger::new();
     let (one, two) = (Hand::new("vm create", 11), Hand::new("vm create", 22));
