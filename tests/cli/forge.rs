@@ -69,6 +69,12 @@ impl Forger {
         self.dir.path().join("journal")
     }
 
+    /// Brings the event store up to the end of the journal.
+    pub(crate) fn feed_store(&self) {
+        let mut store = cocoon_journal::store::Store::try_open(&self.path()).unwrap().unwrap();
+        store.catch_up(&self.journal, self.fold.0).unwrap();
+    }
+
     pub(crate) fn set_clock(&self, wall_us: i64, boottime_us: u64) {
         WALL_US.set(wall_us);
         BOOTTIME_US.set(boottime_us);

@@ -77,6 +77,30 @@ fn an_unfinished_tail_is_no_damage() {
 }
 
 #[test]
+fn a_log_that_lost_what_the_store_has_is_damaged() {
+    let forger = forged(5);
+    forger.feed_store();
+    assert_eq!(journal(&forger.path(), "verify", &["-o", "json"]).json()["store_seq"], 5);
+    let stats = journal(&forger.path(), "stats", &["-o", "json"]).json();
+    assert_eq!((&stats["store_seq"], &stats["store_lag"]), (&5.into(), &0.into()));
+    let path = segment(&forger);
+    let bytes = std::fs::read(&path).unwrap();
+    let (.., last) = cocoon_journal::inspect::Inspector::open(&forger.path())
+        .unwrap()
+        .filter_map(|piece| match piece {
+            cocoon_journal::inspect::Piece::Frame(seen) => Some((seen.segment, seen.offset)),
+            _ => None,
+        })
+        .last()
+        .unwrap();
+    std::fs::write(&path, &bytes[..usize::try_from(last).unwrap()]).unwrap();
+    std::fs::remove_file(forger.path().join("HEAD")).unwrap();
+    let text = journal(&forger.path(), "verify", &[]);
+    text.says(1, "damaged at one place");
+    assert!(text.stdout.contains("the event store has seq 5, and the log ends at seq 4"));
+}
+
+#[test]
 fn events_of_a_newer_version_are_told_apart_from_damage() {
     let mut forger = forged(1);
     let subject = cocoon_journal::Subject::new("vm/x").unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cocoon_journal::checkpoint::Checkpoint;
 use cocoon_journal::inspect::{Fault, FaultKind, Inspector, Piece, SeenFrame, SeenSegment};
-use cocoon_journal::{Hash, Position};
+use cocoon_journal::{Hash, Position, store};
 use serde_json::{Value, json};
 
 use super::JournalArg;
@@ -33,7 +33,9 @@ struct Findings {
     last: Position,
     durable: Option<u64>,
     checkpoints: Vec<u64>,
-    /// Hashes of frames that a checkpoint says to include last.
+    /// The last frame that the event store says to have.
+    store: Position,
+    /// Hashes of frames that something derived says to include last.
     hashes: BTreeMap<u64, Option<Hash>>,
 }
 
@@ -75,10 +77,13 @@ impl Findings {
         let mut pieces = Inspector::open(dir).map_err(ReplayError::from)?;
         let mut findings = Self {
             durable: pieces.head().map(|head| head.position.seq),
+            // What is derived is looked at before the log, so that a log in use is not behind it.
             checkpoints: Checkpoint::list(dir).unwrap_or_default(),
+            store: store::position(dir).unwrap_or_default(),
             ..Self::default()
         };
-        findings.hashes = findings.checkpoints.iter().map(|seq| (*seq, None)).collect();
+        let derived = findings.checkpoints.iter().chain([&findings.store.seq]);
+        findings.hashes = derived.map(|seq| (*seq, None)).collect();
         for piece in pieces.by_ref() {
             match piece {
                 Piece::Segment(segment) => findings.segment(&segment),
@@ -88,6 +93,7 @@ impl Findings {
         }
         findings.last = pieces.reached();
         findings.judge_checkpoints(dir);
+        findings.judge_store(dir);
         Ok(findings)
     }
 
@@ -196,6 +202,20 @@ impl Findings {
         }
     }
 
+    /// The store follows the log: it is never ahead of it, and never has another frame.
+    fn judge_store(&mut self, dir: &Path) {
+        let Position { seq, hash } = self.store;
+        let (path, ends_at) = (dir.join("sled"), self.last.seq);
+        let begins_at = self.segments.first().map_or(1, |segment| segment.first);
+        if seq > ends_at {
+            let what = format!("the event store has seq {seq}, and the log ends at seq {ends_at}");
+            self.problem(&path, 0, ends_at.saturating_add(1), &what, keep(dir));
+        } else if seq >= begins_at && self.hashes.get(&seq).copied().flatten() != Some(hash) {
+            let what = "the event store has another frame there than the log";
+            self.problem(&path, 0, seq, what, keep(dir));
+        }
+    }
+
     fn show(&self) -> Result<(), CliError> {
         let rows = self.segments.iter().map(|segment| {
             let state = match (segment.readable, segment.sealed) {
@@ -213,11 +233,12 @@ impl Findings {
         output::table(&header, rows.collect())?;
         let checkpoints: Vec<String> = self.checkpoints.iter().map(ToString::to_string).collect();
         output::line(&format!(
-            "\n{} events, last seq {}, durable seq {}, checkpoints {}",
+            "\n{} events, last seq {}, durable seq {}, checkpoints {}, event store {}",
             self.events,
             self.last,
             self.durable.map_or("unknown".to_owned(), |seq| seq.to_string()),
             if checkpoints.is_empty() { "none".to_owned() } else { checkpoints.join(", ") },
+            if self.store.seq == 0 { "none".to_owned() } else { self.store.seq.to_string() },
         ))?;
         for problem in &self.problems {
             let word = if problem.damage { "damage" } else { "leftover" };
@@ -255,6 +276,7 @@ impl Findings {
             "last_hash": codec::hex(&self.last.hash),
             "durable_seq": self.durable,
             "checkpoints": self.checkpoints,
+            "store_seq": (self.store.seq > 0).then_some(self.store.seq),
             "segments": segments.collect::<Vec<_>>(),
             "problems": problems.collect::<Vec<_>>(),
         })
