@@ -27,6 +27,7 @@ pub mod removal;
 pub mod resolve;
 mod steps;
 mod storage;
+mod strays;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

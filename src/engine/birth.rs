@@ -107,6 +107,7 @@ impl Engine {
         id: VmId,
     ) -> Result<(Arc<ImageRecord>, VmSpec), EngineError> {
         let image = self.image(&request.image)?;
+        self.place_blobs(&image)?;
         let name = request.name(&image.core.name)?;
         check_vm_name(&name)?;
         let run_dir = self.settings().run_dir.join(BackendKind::Qemu.as_str()).join(id.as_str());

@@ -44,6 +44,9 @@ impl Engine {
         for (id, action) in self.plan()? {
             self.carry_out(id, &action, caller, &mut collection);
         }
+        if let Err(error) = self.collect_directories(&caller.another(), &mut collection) {
+            collection.failures.push(error);
+        }
         match self.collect_images(&caller.another()) {
             Ok(unlinked) => collection.collected.extend(unlinked.iter().map(|path| Collected {
                 module: "image",

@@ -1,16 +1,18 @@
 //! The image store: files by the hash of their content, and the images made of them.
 //!
 //! ```text
-//!   copy to <root>/images/incoming/ -> sync -> rename to blobs/<hash> -> sync directory -> Imported
+//!   copy to incoming/<hash>.<random> -> sync -> Imported -> rename to blobs/<hash>
 //!   RemoveBegan -> unlink blobs that no other image has -> Removed
 //! ```
+//!
+//! The event comes before a blob is in its place, so that the journal has named every blob that is there: gc touches no
+//! other. Who finds a blob of an image missing looks for it among what came in, and places it.
 //!
 //! Importers hold the images lock shared, whoever unlinks holds it exclusively: a blob without a record may be about to
 //! get one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,13 +22,14 @@ use cocoon_model::id::{ImageId, check_image_name};
 use cocoon_model::record::{Blob, DiskFormat, ImageContent, ImageRecord};
 
 use super::caller::Caller;
+use store::Incoming;
+
 use super::effect::perform;
 use super::{Engine, EngineError, random, resolve};
 use crate::host::disk;
 use crate::host::lock::LockGuard;
 
-/// Bytes copied at once.
-const CHUNK: usize = 1 << 20;
+mod store;
 
 /// Files to make an image of.
 #[derive(Debug, Clone)]
@@ -106,13 +109,30 @@ impl Engine {
             perform("image.make-directory", || fs::create_dir_all(&dir))
                 .map_err(EngineError::io("create", dir))?;
         }
-        let content = self.take_in(source, progress)?;
-        let digest = digest(&content);
-        let command =
-            Command::ImportImage { id: random::id(), name: name.to_owned(), digest, content };
-        self.submit_images(&lock, caller, &command)?;
+        let mut incoming = Incoming::default();
+        let imported = self.import_into(&mut incoming, name, source, caller, &lock, progress);
+        // Of what was refused or failed nothing stays; of what was imported everything has its place.
+        incoming.discard();
         drop(lock);
-        self.image(name)
+        imported.and_then(|()| self.image(name))
+    }
+
+    fn import_into(
+        &self,
+        incoming: &mut Incoming,
+        name: &str,
+        source: &ImageSource,
+        caller: &Caller,
+        lock: &LockGuard,
+        progress: Progress<'_>,
+    ) -> Result<(), EngineError> {
+        let content = self.take_in(source, incoming, progress)?;
+        incoming.sync(&self.incoming_dir())?;
+        let digest = digest(&content);
+        let name = name.to_owned();
+        let command = Command::ImportImage { id: random::id(), name, digest, content };
+        self.submit_images(lock, caller, &command)?;
+        incoming.place(&self.blobs_dir())
     }
 
     /// A removal that died half-way gives the name free.
@@ -139,23 +159,24 @@ impl Engine {
     fn take_in(
         &self,
         source: &ImageSource,
+        incoming: &mut Incoming,
         progress: Progress<'_>,
     ) -> Result<ImageContent, EngineError> {
         match source {
             ImageSource::Direct { kernel, initrd, rootfs, cmdline } => {
                 let rootfs = match rootfs {
-                    Some(path) => Some(self.take_in_disk(path, progress)?),
+                    Some(path) => Some(self.take_in_disk(path, incoming, progress)?),
                     None => None,
                 };
                 Ok(ImageContent::Direct {
-                    kernel: self.copy_in(kernel, progress)?,
-                    initrd: self.copy_in(initrd, progress)?,
+                    kernel: self.copy_in(kernel, incoming, progress)?.0,
+                    initrd: self.copy_in(initrd, incoming, progress)?.0,
                     rootfs,
                     cmdline: cmdline.clone(),
                 })
             }
             ImageSource::Disk(path) => {
-                let (disk, format, virtual_size) = self.take_in_disk(path, progress)?;
+                let (disk, format, virtual_size) = self.take_in_disk(path, incoming, progress)?;
                 Ok(ImageContent::Disk { disk, format, virtual_size })
             }
         }
@@ -164,6 +185,7 @@ impl Engine {
     fn take_in_disk(
         &self,
         path: &Path,
+        incoming: &mut Incoming,
         progress: Progress<'_>,
     ) -> Result<(Blob, DiskFormat, u64), EngineError> {
         let check = |file: &Path| {
@@ -174,38 +196,44 @@ impl Engine {
         if path.is_file() {
             check(path)?;
         }
-        let blob = self.copy_in(path, progress)?;
+        let (blob, copy) = self.copy_in(path, incoming, progress)?;
         // Only the copy counts: the original may change meanwhile.
-        let (format, info) = check(&self.blob_path(&blob.hash))?;
+        let (format, info) = check(&copy)?;
         Ok((blob, format, info.virtual_size))
     }
 
-    /// Copies a file into the store, under the hash of what was copied, durable.
-    fn copy_in(&self, path: &Path, progress: Progress<'_>) -> Result<Blob, EngineError> {
+    /// Copies a file into the store; where the copy is.
+    fn copy_in(
+        &self,
+        path: &Path,
+        incoming: &mut Incoming,
+        progress: Progress<'_>,
+    ) -> Result<(Blob, PathBuf), EngineError> {
         let mut from = File::open(path).map_err(EngineError::io("open", path))?;
         let total = from.metadata().map_err(EngineError::io("look at", path))?;
         if !total.is_file() {
             return Err(EngineError::Invalid(format!("{} is not a file", path.display())));
         }
-        let incoming = self.incoming_dir().join(random::id().as_str());
-        let mut to = perform("image.open-incoming", || File::create_new(&incoming))
-            .map_err(EngineError::io("create", &incoming))?;
-        let copied = perform("image.copy", || {
-            copy(&mut from, &mut to, |done| progress(path, done, total.len()))
-        });
-        let (hash, size) = match copied.and_then(|copied| to.sync_all().map(|()| copied)) {
-            Ok(copied) => copied,
-            Err(source) => {
-                // The user hears of the copy, not of the clearing up; gc clears what stays.
-                let _ = perform("image.drop-incoming", || fs::remove_file(&incoming));
-                let path = path.to_owned();
-                return Err(EngineError::Io { action: "copy", path, source });
+        let told = |done| progress(path, done, total.len());
+        incoming.copy(&mut from, &self.incoming_dir(), told).map_err(EngineError::io("copy", path))
+    }
+
+    /// Makes sure that all files of an image are in their place.
+    ///
+    /// # Errors
+    /// A file that is nowhere, or the disk.
+    pub(super) fn place_blobs(&self, image: &ImageRecord) -> Result<(), EngineError> {
+        for blob in image.content.blobs() {
+            let path = self.blob_path(&blob.hash);
+            if !store::place_from(&self.incoming_dir(), &path)? {
+                return Err(EngineError::Host(format!(
+                    "image \"{}\" lacks its file {}; import it again under another name, or put the file back",
+                    image.core.name,
+                    path.display()
+                )));
             }
-        };
-        let blob = self.blob_path(&hash);
-        perform("image.place", || place(&incoming, &blob))
-            .map_err(EngineError::io("place", &blob))?;
-        Ok(Blob { hash, size })
+        }
+        Ok(())
     }
 
     /// Removes an image that no VM uses.
@@ -215,35 +243,31 @@ impl Engine {
     pub fn remove_image(&self, id: ImageId, caller: &Caller) -> Result<(), EngineError> {
         let lock = self.locks().images_exclusive(&caller.holder()?, caller.deadline())?;
         self.submit_images(&lock, caller, &Command::RemoveImage { id })?;
-        self.unlink_unused_blobs()?;
+        self.unlink_blobs_of_removed()?;
         self.submit_images(&lock, caller, &Command::FinishImageRemoval { id })?;
         Ok(())
     }
 
-    /// Unlinks blobs that no image has, and copies that nobody finished; the images lock is held exclusively.
-    fn unlink_unused_blobs(&self) -> Result<Vec<PathBuf>, EngineError> {
+    /// Hashes of all blobs of images that stay, and of those of images that go and of no other.
+    fn blobs_by_fate(&self) -> Result<(BTreeSet<String>, BTreeSet<String>), EngineError> {
         let images = self.ledger().refresh()?.images()?;
-        let kept: BTreeSet<String> = images
-            .iter()
-            .filter(|image| image.core.removing.is_none())
-            .flat_map(|image| image.content.blobs().into_iter().map(|blob| blob.hash.clone()))
-            .collect();
-        let mut unlinked = Vec::new();
-        for (dir, kept) in [(self.blobs_dir(), Some(&kept)), (self.incoming_dir(), None)] {
-            for path in files(&dir)? {
-                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                if kept.zip(name.as_ref()).is_some_and(|(kept, name)| kept.contains(name)) {
-                    continue;
-                }
-                perform("image.unlink", || fs::remove_file(&path))
-                    .map_err(EngineError::io("remove", &path))?;
-                unlinked.push(path);
-            }
-        }
-        Ok(unlinked)
+        let hashes = |going: bool| {
+            let images = images.iter().filter(move |image| image.core.removing.is_some() == going);
+            images.flat_map(|image| image.content.blobs()).map(|blob| blob.hash.clone())
+        };
+        let kept: BTreeSet<String> = hashes(false).collect();
+        let going = hashes(true).filter(|hash| !kept.contains(hash)).collect();
+        Ok((kept, going))
     }
 
-    /// Finishes removals of images that died half-way, and unlinks what no image has. Nothing if the lock is taken.
+    /// Unlinks the blobs of images that are being removed; the images lock is held exclusively.
+    fn unlink_blobs_of_removed(&self) -> Result<Vec<PathBuf>, EngineError> {
+        let (_, going) = self.blobs_by_fate()?;
+        let paths = going.iter().map(|hash| self.blob_path(hash)).filter(|path| path.exists());
+        store::unlink(paths.collect())
+    }
+
+    /// Finishes what importers and removers left that died, and unlinks what no image has. Nothing if the lock is taken.
     ///
     /// # Errors
     /// The journal or the disk.
@@ -251,72 +275,37 @@ impl Engine {
         let Some(lock) = self.locks().try_images_exclusive(&caller.holder()?)? else {
             return Ok(Vec::new());
         };
-        let half_gone: Vec<ImageId> = self
-            .images()?
-            .iter()
-            .filter(|image| image.core.removing.is_some())
-            .map(|image| image.core.id)
-            .collect();
-        for id in &half_gone {
+        let (going, staying): (Vec<_>, Vec<_>) =
+            self.images()?.into_iter().partition(|image| image.core.removing.is_some());
+        for image in &staying {
+            if let Err(error) = self.place_blobs(image) {
+                tracing::warn!("{error}");
+            }
+        }
+        let going: Vec<ImageId> = going.iter().map(|image| image.core.id).collect();
+        for id in &going {
             self.submit_images(&lock, caller, &Command::RemoveImage { id: *id })?;
         }
-        let unlinked = self.unlink_unused_blobs()?;
-        for id in half_gone {
+        let mut unlinked = self.unlink_blobs_of_removed()?;
+        for id in going {
             self.submit_images(&lock, caller, &Command::FinishImageRemoval { id })?;
         }
+        unlinked.extend(self.unlink_strays()?);
         Ok(unlinked)
     }
-}
 
-fn files(dir: &Path) -> Result<Vec<PathBuf>, EngineError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => {
-            return Err(EngineError::Io { action: "list", path: dir.to_owned(), source });
+    /// Unlinks copies that nobody finished, and blobs that the journal has named and no image has any more. A blob that it
+    /// has never named may belong to a later journal than this one: it is left alone.
+    fn unlink_strays(&self) -> Result<Vec<PathBuf>, EngineError> {
+        let (kept, _) = self.blobs_by_fate()?;
+        let mut strays = store::files(&self.blobs_dir())?;
+        strays.retain(|path| store::name(path).is_some_and(|name| !kept.contains(&name)));
+        if !strays.is_empty() {
+            let named = self.ledger().named()?;
+            strays.retain(|path| store::name(path).is_some_and(|name| named.blobs.contains(&name)));
         }
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(EngineError::io("list", dir))?;
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-fn copy(
-    from: &mut impl Read,
-    to: &mut impl Write,
-    mut told: impl FnMut(u64),
-) -> std::io::Result<(String, u64)> {
-    let mut hasher = blake3::Hasher::new();
-    let mut chunk = vec![0; CHUNK];
-    let mut done = 0;
-    loop {
-        let read = match from.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let piece = chunk.get(..read).unwrap_or_default();
-        hasher.update(piece);
-        to.write_all(piece)?;
-        done += read as u64;
-        told(done);
-    }
-    Ok((hasher.finalize().to_hex().to_string(), done))
-}
-
-/// Moves a synced copy to its place. A blob that is there already has the same content by its name.
-fn place(incoming: &Path, blob: &Path) -> std::io::Result<()> {
-    fs::rename(incoming, blob)?;
-    match blob.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
+        strays.extend(store::files(&self.incoming_dir())?);
+        store::unlink(strays)
     }
 }
 

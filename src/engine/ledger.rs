@@ -1,5 +1,6 @@
 //! The journal with the state folded from it: where decisions are taken and become true.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use cocoon_journal::{
 };
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Decision, decide};
-use cocoon_model::id::OperationId;
+use cocoon_model::event::{Event, ImageEvent, VmEvent};
+use cocoon_model::id::{OperationId, VmId};
 use cocoon_model::state::State;
 use uuid::Uuid;
 
@@ -24,6 +26,15 @@ use crate::codec;
 
 /// How long one transaction may wait for the journal's lock; nobody holds it for longer than a write.
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a journal has named in its history: nothing else is ever collected.
+#[derive(Debug, Default)]
+pub struct Named {
+    /// VMs.
+    pub vms: BTreeSet<VmId>,
+    /// Hashes of blobs.
+    pub blobs: BTreeSet<String>,
+}
 
 fn options(root: Option<Uuid>) -> Options {
     Options { root, ..effect::journal_options() }
@@ -190,6 +201,34 @@ impl Ledger {
             Ok(error) => EngineError::Fold(error),
             Err(error) => EngineError::Journal(error),
         }
+    }
+
+    /// What the journal has ever named, by a walk over all of its history.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn named(&self) -> Result<Named, EngineError> {
+        let frames = match self.journal.frames_from(1) {
+            Err(JournalError::HistoryBegins { first, .. }) => self.journal.frames_from(first)?,
+            frames => frames?,
+        };
+        let mut named = Named::default();
+        for frame in frames {
+            let (frame, _) = frame?;
+            for (_, entry) in frame.events() {
+                match codec::decode(entry)? {
+                    Some(Event::Vm(id, VmEvent::Prereserved(_))) => {
+                        named.vms.insert(id);
+                    }
+                    Some(Event::Image(_, ImageEvent::Imported(body))) => {
+                        let hashes = body.content.blobs().into_iter().map(|blob| blob.hash.clone());
+                        named.blobs.extend(hashes);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(named)
     }
 
     /// Writes what is derived from the journal, if it is due and nobody else does: a checkpoint, then the store. Called

@@ -13,6 +13,7 @@ mod names;
 mod namespace;
 mod power;
 mod removal;
+mod strays;
 
 use std::path::Path;
 
