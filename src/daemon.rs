@@ -128,8 +128,9 @@ pub fn run(engine: Engine, options: &Options) -> Result<(), DaemonError> {
     let outcome = supervisor.run();
     drop(supervisor);
     drop(api);
+    outcome?;
     engine.submit(&caller, &Command::StopSupervising)?;
-    outcome
+    Ok(())
 }
 
 /// Journals the beginning, with what is known of the one before.

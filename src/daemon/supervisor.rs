@@ -219,7 +219,9 @@ impl Supervisor {
         self.board.learn(record);
         let launched = record.core.launch.and_then(|launch| launch.identity);
         match launched.filter(|_| record.core.state == VmState::Running) {
-            Some(identity) => self.watch_vmm(record, &identity),
+            Some(identity) => {
+                self.watch_vmm(record, &identity);
+            }
             None => self.watches.unwatch(&self.poller, id, Role::Vmm),
         }
         self.touch(id);
@@ -323,26 +325,35 @@ impl Supervisor {
                 self.patience.forget(id);
             }
             Action::Watch(identity) => {
-                self.patience.forget(id);
-                self.watch_vmm(record, &identity);
+                if self.watch_vmm(record, &identity) {
+                    self.patience.forget(id);
+                }
             }
             Action::Busy => self.watch_owner(id),
             Action::CannotTell(reason) => self.fail(id, &reason),
-            Action::RecordExit | Action::TakeOver | Action::Adopt(_)
-                if self.patience.waits(id, Instant::now()) => {}
+            Action::TakeOver | Action::Adopt(_) if self.patience.waits(id, Instant::now()) => {}
             Action::RecordExit => self.dead.push((id, record.core.generation)),
             Action::TakeOver | Action::Adopt(_) => self.workers.settle(id),
         }
     }
 
-    fn watch_vmm(&mut self, record: &VmRecord, identity: &cocoon_model::record::ProcessIdentity) {
+    /// Watches a VMM; says whether nothing stands in the way of that.
+    fn watch_vmm(
+        &mut self,
+        record: &VmRecord,
+        identity: &cocoon_model::record::ProcessIdentity,
+    ) -> bool {
         let (id, generation) = (record.core.id, record.core.generation);
         let exit = Exit { id, role: Role::Vmm, generation };
         match self.watches.watch(&self.poller, exit, &host_identity(identity)) {
             Ok(true) => {}
             Ok(false) => self.dead.push((id, generation)),
-            Err(error) => self.fail(id, &error.to_string()),
+            Err(error) => {
+                self.fail(id, &error.to_string());
+                return false;
+            }
         }
+        true
     }
 
     /// Somebody works on it: when that process ends, its VM is looked at, without waiting for the next pass.

@@ -35,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The reader has gone, or is too slow.
+#[derive(Debug)]
 struct Gone;
 
 /// Answers with a stream.
@@ -127,7 +128,15 @@ fn next(follower: &mut AsyncFd<Follower>) -> Result<Option<Update>, Gone> {
 }
 
 async fn send(to: &mpsc::Sender<Bytes>, message: Bytes) -> Result<(), Gone> {
-    match timeout(PATIENCE, to.send(message)).await {
+    send_within(PATIENCE, to, message).await
+}
+
+async fn send_within(
+    patience: Duration,
+    to: &mpsc::Sender<Bytes>,
+    message: Bytes,
+) -> Result<(), Gone> {
+    match timeout(patience, to.send(message)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) | Err(_) => Err(Gone),
     }
@@ -147,4 +156,25 @@ fn change(update: &Update, shared: &Shared) -> Option<Bytes> {
 
 fn message(event: &str, id: u64, data: &serde_json::Value) -> Bytes {
     format!("event: {event}\nid: {id}\ndata: {data}\n\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_takes_nothing_is_given_up_and_one_that_comes_late_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (sender, mut receiver) = mpsc::channel(1);
+            let message = || Bytes::from_static(b"x");
+            let within = |patience| send_within(patience, &sender, message());
+            within(Duration::ZERO).await.unwrap();
+            within(Duration::from_millis(1)).await.unwrap_err();
+            let (sent, taken) = tokio::join!(within(Duration::from_secs(60)), receiver.recv());
+            assert!(sent.is_ok() && taken.is_some());
+            drop(receiver);
+            within(Duration::from_secs(60)).await.unwrap_err();
+        });
+    }
 }
