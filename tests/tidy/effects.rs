@@ -9,7 +9,7 @@ use crate::rust::{functions, product};
 use crate::{Source, report, sources};
 
 /// What changes the world by itself.
-const RAW: [&str; 24] = [
+const RAW: [&str; 25] = [
     "fs::write(",
     "fs::remove_",
     "fs::rename(",
@@ -29,9 +29,10 @@ const RAW: [&str; 24] = [
     "raise(",
     "mount(",
     "umount",
-    "unlink(",
-    "unlinkat(",
-    "mkdir(",
+    "unistd::unlink",
+    "fs::unlink",
+    "unistd::mkdir",
+    "fs::mkdir",
     "mknod",
     "setns(",
 ];
