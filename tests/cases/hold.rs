@@ -6,16 +6,14 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use cocoon_test_world::World;
+use cocoon_test_world::world::DISK;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::birth;
 
-/// The image whose disks are made by a tool.
-const IMAGE: &str = "disk";
-
 /// The arguments of such a creation.
 pub(crate) fn creation(name: &str) -> [&str; 11] {
-    birth("create", name, IMAGE)
+    birth("create", name, DISK)
 }
 
 /// Puts a disk tool in front of the real one that says when it was called, and then waits to be let go.
@@ -26,11 +24,12 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Imports a disk image and puts the tool in place.
-    pub(crate) fn new(world: &mut World) -> Self {
-        let disk = world.beside().join("disk.raw");
-        fs::write(&disk, bootable()).unwrap();
-        world.run(&["image", "import", IMAGE, disk.to_str().unwrap()]).ok();
+    /// Imports a disk image and puts the tool in place. `None`, said aloud, where there is no such tool.
+    pub(crate) fn new(world: &mut World) -> Option<Self> {
+        if !World::makes_overlays() {
+            return None;
+        }
+        world.import_disk();
         let hold = Self { began: world.beside().join("began"), go: world.beside().join("go") };
         for pipe in [&hold.began, &hold.go] {
             mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -47,7 +46,7 @@ impl Hold {
         fs::write(&tool, script).unwrap();
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
         world.environment.push(("PATH", format!("{}:{path}", tools.display()).into()));
-        hold
+        Some(hold)
     }
 
     /// Starts a creation and returns once it is in the middle of its effect.
@@ -61,12 +60,4 @@ impl Hold {
     pub(crate) fn release(&self) {
         fs::write(&self.go, "\n").unwrap();
     }
-}
-
-/// A raw disk that looks as if one could boot from it.
-fn bootable() -> Vec<u8> {
-    let mut bytes = vec![0; 1 << 20];
-    bytes[510] = 0x55;
-    bytes[511] = 0xaa;
-    bytes
 }

@@ -13,7 +13,7 @@ fn signal(child: &std::process::Child, signal: Signal) {
 #[test]
 fn a_creation_in_flight_is_busy_and_then_succeeds() {
     let mut world = world("");
-    let hold = Hold::new(&mut world);
+    let Some(hold) = Hold::new(&mut world) else { return };
     let child = hold.create(&world, "a");
 
     let sweep = world.run(&["vm", "reconcile-stale-create", "a", "-o", "json"]).ok();
@@ -31,7 +31,7 @@ fn a_creation_in_flight_is_busy_and_then_succeeds() {
 #[test]
 fn a_forced_removal_never_queues_behind_a_creation_to_remove_its_fresh_vm() {
     let mut world = world("");
-    let hold = Hold::new(&mut world);
+    let Some(hold) = Hold::new(&mut world) else { return };
     let child = hold.create(&world, "a");
 
     let refused = world.run(&["vm", "rm", "--force", "a"]).refused("in flight");
@@ -46,7 +46,7 @@ fn a_forced_removal_never_queues_behind_a_creation_to_remove_its_fresh_vm() {
 #[test]
 fn a_removal_that_waits_refuses_what_became_somebodys_fresh_vm() {
     let mut world = world("");
-    let hold = Hold::new(&mut world);
+    let Some(hold) = Hold::new(&mut world) else { return };
     let creator = hold.create(&world, "a");
     let remover = world.start(&["vm", "rm", "--force", "--wait", "a"], &[]);
     hold.release();
@@ -63,7 +63,7 @@ fn a_removal_that_waits_refuses_what_became_somebodys_fresh_vm() {
 fn an_interrupted_creation_that_hangs_can_be_removed_at_once() {
     for how in [Signal::INT, Signal::HUP, Signal::TERM, Signal::KILL] {
         let mut world = world("");
-        let hold = Hold::new(&mut world);
+        let Some(hold) = Hold::new(&mut world) else { return };
         let child = hold.create(&world, "a");
         assert_eq!(world.list()[0]["state"], "creating");
 
@@ -80,7 +80,7 @@ fn an_interrupted_creation_that_hangs_can_be_removed_at_once() {
 #[test]
 fn a_sweep_that_saw_busy_asks_again_and_collects() {
     let mut world = world("");
-    let hold = Hold::new(&mut world);
+    let Some(hold) = Hold::new(&mut world) else { return };
     let child = hold.create(&world, "a");
     let sweep = || {
         let ran = world.run(&["vm", "reconcile-stale-create", "a", "-o", "json"]).ok();
@@ -133,7 +133,7 @@ fn a_stop_does_not_touch_a_placeholder() {
 #[test]
 fn a_creation_that_was_held_up_can_be_repeated_under_its_name() {
     let mut world = world("");
-    let hold = Hold::new(&mut world);
+    let Some(hold) = Hold::new(&mut world) else { return };
     let child = hold.create(&world, "a");
     signal(&child, Signal::KILL);
     assert!(world.wait(child).was_killed());

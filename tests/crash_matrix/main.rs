@@ -19,6 +19,7 @@ mod filled;
 mod matrix;
 mod verbs;
 
+use cocoon_test_world::World;
 use matrix::{survives, survives_for_real};
 
 #[test]
@@ -34,6 +35,13 @@ fn image_rm() {
 #[test]
 fn create() {
     survives(&verbs::CREATE);
+}
+
+#[test]
+fn create_overlay() {
+    if World::makes_overlays() {
+        survives(&verbs::CREATE_OVERLAY);
+    }
 }
 
 #[test]

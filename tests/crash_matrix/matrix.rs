@@ -101,6 +101,7 @@ impl Case<'_> {
         world.findings().none();
         world.run(&["gc"]).ok();
         world.findings_at_rest().none();
+        world.requires_agreement();
         once_more(world);
     }
 

@@ -1,7 +1,7 @@
 //! The verbs of the matrix: what each needs, what it is, and what its user does next.
 
 use cocoon_model::record::VmState;
-use cocoon_test_world::world::IMAGE;
+use cocoon_test_world::world::{DISK, IMAGE};
 use cocoon_test_world::{Ran, World, processes};
 
 use crate::filled;
@@ -55,6 +55,17 @@ pub(crate) const CREATE_ON_FULL_SEGMENT: Verb = Verb {
     run: |world, crash| {
         world.run_with(&birth(world, "create"), &[crash, &[filled::VARIABLE]].concat())
     },
+    next: |world| again(world, "create"),
+};
+
+/// The disk is an overlay, which a tool makes.
+pub(crate) const CREATE_OVERLAY: Verb = Verb {
+    name: "create-overlay",
+    prepare: |world| {
+        world.import("");
+        world.import_disk();
+    },
+    run: |world, crash| world.run_with(&birth_from(world, "create", DISK), crash),
     next: |world| again(world, "create"),
 };
 
@@ -177,7 +188,11 @@ fn collected(world: &World) {
 }
 
 fn birth<'a>(world: &World, verb: &'a str) -> [&'a str; 11] {
-    ["vm", verb, "--name", NAME, "--cpu", "1", "--memory", world.memory, "--storage", "16M", IMAGE]
+    birth_from(world, verb, IMAGE)
+}
+
+fn birth_from<'a>(world: &World, verb: &'a str, image: &'a str) -> [&'a str; 11] {
+    ["vm", verb, "--name", NAME, "--cpu", "1", "--memory", world.memory, "--storage", "16M", image]
 }
 
 pub(crate) fn create(world: &World) -> Ran {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cocoon_test_world::world::IMAGE;
+use cocoon_test_world::world::{DISK, IMAGE};
 use cocoon_test_world::{Ran, World, processes};
 
 use crate::WORKERS;
@@ -39,8 +39,8 @@ fn own_name(worker: u64, number: u64) -> String {
 }
 
 /// The arguments that create or run a small VM.
-pub(crate) fn birth<'a>(verb: &'a str, name: &'a str) -> [&'a str; 11] {
-    ["vm", verb, "--name", name, "--cpu", "1", "--memory", "64M", "--storage", "16M", IMAGE]
+pub(crate) fn birth<'a>(verb: &'a str, name: &'a str, image: &'a str) -> [&'a str; 11] {
+    ["vm", verb, "--name", name, "--cpu", "1", "--memory", "64M", "--storage", "16M", image]
 }
 
 /// What all workers share.
@@ -48,14 +48,22 @@ pub(crate) fn birth<'a>(verb: &'a str, name: &'a str) -> [&'a str; 11] {
 pub(crate) struct Load<'a> {
     world: &'a World,
     kills: u64,
+    images: Vec<&'static str>,
     tried: AtomicU64,
     /// The most boundaries that a verb was seen to pass.
     passed: Mutex<BTreeMap<Verb, u64>>,
 }
 
 impl<'a> Load<'a> {
+    /// A load of so many kills. Without `qemu-img`, no VM boots from a disk.
     pub(crate) fn new(world: &'a World, kills: u64) -> Self {
-        Self { world, kills, tried: AtomicU64::new(0), passed: Mutex::default() }
+        world.import("");
+        let mut images = vec![IMAGE];
+        if World::makes_overlays() {
+            world.import_disk();
+            images.push(DISK);
+        }
+        Self { world, kills, images, tried: AtomicU64::new(0), passed: Mutex::default() }
     }
 
     pub(crate) fn world(&self) -> &World {
@@ -129,10 +137,10 @@ impl Verb {
         }
     }
 
-    fn arguments(self, name: &str) -> Vec<&str> {
+    fn arguments<'a>(self, name: &'a str, image: &'a str) -> Vec<&'a str> {
         match self {
-            Self::Create => birth("create", name).to_vec(),
-            Self::Run => birth("run", name).to_vec(),
+            Self::Create => birth("create", name, image).to_vec(),
+            Self::Run => birth("run", name, image).to_vec(),
             Self::Start => vec!["vm", "start", name],
             Self::Stop => vec!["vm", "stop", name],
             Self::StopForce => vec!["vm", "stop", "--force", name],
@@ -223,7 +231,9 @@ impl<'a> Worker<'a> {
         // The smaller of two: refused verbs pass few boundaries, and are most of them.
         let after = self.random.below(expected + 1).min(self.random.below(expected + 1));
         let then = Duration::from_micros(self.random.below(MOST_BETWEEN_US));
-        let victim = Victim::start(self.load.world, &verb.arguments(name), &mut self.boundaries);
+        let image = *self.random.one(&self.load.images);
+        let arguments = verb.arguments(name, image);
+        let victim = Victim::start(self.load.world, &arguments, &mut self.boundaries);
         let (ran, passed) = victim.kill(after, then);
         self.report.kills += 1;
         self.load.saw(verb, passed.len() as u64);
@@ -238,7 +248,8 @@ impl<'a> Worker<'a> {
     }
 
     fn undisturbed(&mut self, verb: Verb, name: &str) {
-        let ran = self.load.world.run(&verb.arguments(name));
+        let image = *self.random.one(&self.load.images);
+        let ran = self.load.world.run(&verb.arguments(name, image));
         self.ended(verb, name, &ran);
     }
 

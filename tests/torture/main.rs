@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use cocoon_test_world::World;
+use cocoon_test_world::world::IMAGE;
 
 use daemon::supervise;
 use load::{Load, Worker};
@@ -42,9 +43,9 @@ fn random_kills_lose_nothing() {
     let kills = number("COCOON_TORTURE", 200);
     let seed = number("COCOON_SEED", u64::from(std::process::id()));
     println!("seed {seed}: COCOON_SEED={seed} COCOON_TORTURE={kills} repeats its choices");
-    let world = World::new(Path::new(env!("CARGO_BIN_EXE_cocoon")));
-    world.import("");
-
+    let mut world = World::new(Path::new(env!("CARGO_BIN_EXE_cocoon")));
+    // Segments are sealed all the time.
+    world.environment.push(("COCOON_SEGMENT_EVENTS", "100".into()));
     let load = Load::new(&world, kills);
     let report = Mutex::new(Report::default());
     std::thread::scope(|scope| {
@@ -76,11 +77,12 @@ fn at_rest(world: &World, seed: u64) {
     world.run(&["gc"]).ok();
     let findings = world.findings_at_rest();
     assert!(findings.is_empty(), "seed {seed}:\n{findings}");
+    world.requires_agreement();
     for vm in world.list() {
         world.run(&["vm", "rm", "--force", vm["id"].as_str().unwrap()]).ok();
     }
     for name in load::names() {
-        world.run(&load::birth("create", &name)).ok();
+        world.run(&load::birth("create", &name, IMAGE)).ok();
         world.run(&["vm", "rm", &name]).ok();
     }
     let findings = world.findings_at_rest();

@@ -16,6 +16,9 @@ use crate::run::Ran;
 /// The image that VMs of a test are made of.
 pub const IMAGE: &str = "guest";
 
+/// The image of VMs that boot from a disk, for whose overlays `qemu-img` is run.
+pub const DISK: &str = "disk";
+
 /// A root with nothing in it, and how to run `cocoon` on it.
 #[derive(Debug)]
 pub struct World {
@@ -170,6 +173,37 @@ impl World {
         self.run(&self.import_arguments(IMAGE, words)).ok();
     }
 
+    /// Whether the host has the tool that makes overlays of disks. `COCOON_REQUIRE` with the word `qemu` makes it a failure
+    /// if not.
+    ///
+    /// # Panics
+    /// If it is required and not there.
+    #[must_use]
+    pub fn makes_overlays() -> bool {
+        let found = Command::new("qemu-img").arg("--version").output().is_ok();
+        let required = std::env::var("COCOON_REQUIRE").unwrap_or_default();
+        let required = required.split([',', ' ']).any(|word| word == "qemu");
+        assert!(found || !required, "COCOON_REQUIRE asks for qemu, and there is no qemu-img");
+        if !found {
+            eprintln!("skipped: qemu-img is not installed (Debian: qemu-utils)");
+        }
+        found
+    }
+
+    /// Imports the image of VMs that boot from a disk.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[track_caller]
+    pub fn import_disk(&self) {
+        let file = self.beside().join("disk.raw");
+        // Empty, but for the mark of a boot sector.
+        let mut bytes = vec![0; 1 << 20];
+        bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        std::fs::write(&file, bytes).expect("a disk");
+        self.run(&["image", "import", DISK, file.to_str().expect("a path that is text")]).ok();
+    }
+
     /// The arguments of an import.
     ///
     /// # Panics
@@ -191,6 +225,40 @@ impl World {
     pub fn list(&self) -> Vec<Value> {
         let ran = self.run(&["vm", "list", "-o", "json"]).ok();
         ran.json().as_array().cloned().unwrap_or_default()
+    }
+
+    /// Requires that `cocoon` sees what the journal says from its first event on: a checkpoint with what follows it is the
+    /// same as the whole.
+    ///
+    /// # Panics
+    /// If it does not, or the journal cannot be read.
+    #[track_caller]
+    pub fn requires_agreement(&self) {
+        let history = self.history().expect("a history");
+        let told = |id: &str, name: &str, state: &str, generation: u64| {
+            format!("{id} {name} {state} {generation}")
+        };
+        let mut folded: Vec<_> = history
+            .vms
+            .values()
+            .map(|vm| {
+                let core = &vm.core;
+                told(core.id.as_str(), &core.name, core.state.as_str(), core.generation)
+            })
+            .collect();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut listed: Vec<_> = self
+            .list()
+            .iter()
+            .map(|vm| {
+                let generation = vm["transition_generation"].as_u64().unwrap_or_default();
+                let name = text(&vm["config"]["name"]);
+                told(&text(&vm["id"]), &name, &text(&vm["state"]), generation)
+            })
+            .collect();
+        folded.sort();
+        listed.sort();
+        assert_eq!(listed, folded, "`vm list` does not say what the journal says");
     }
 
     /// What `cocoon vm inspect` says.
