@@ -3,6 +3,7 @@
 //! gc recovers what dead operations left, by the same body as every other actor, and sweeps files that belong to nothing.
 //! It waits for nobody: what is locked is left for the next time. It removes only what the journal has named.
 
+use cocoon_model::decide::Refusal;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{VmCore, VmState};
 use cocoon_model::recover::{Action, recover};
@@ -139,8 +140,12 @@ impl Engine {
                 return Ok(Settling::Nothing);
             }
         };
-        self.submit_locked(guard, caller, &command)?;
-        Ok(Settling::Collected(reason))
+        match self.submit_locked(guard, caller, &command) {
+            Ok(_) => Ok(Settling::Collected(reason)),
+            // An exit may be recorded without the lock: somebody who watches was faster.
+            Err(EngineError::Refused(Refusal::Late(_))) => Ok(Settling::Nothing),
+            Err(error) => Err(error),
+        }
     }
 
     fn sweep_locks(&self) -> Result<Vec<Collected>, EngineError> {
