@@ -23,6 +23,9 @@ pub(crate) struct StormArgs {
     /// VMs that are there already
     #[arg(long, default_value_t = 100)]
     residents: usize,
+    /// Events that have happened already, beyond those of the residents
+    #[arg(long, default_value_t = 0)]
+    events: usize,
 }
 
 struct Storm {
@@ -36,6 +39,7 @@ pub(crate) fn run(args: &StormArgs) -> Outcome {
     let dir =
         tempfile::tempdir_in(std::env::var_os("COCOON_BENCH_DIR").unwrap_or("/var/tmp".into()))?;
     prepare(dir.path(), args.residents)?;
+    worker::history(dir.path(), args.events)?;
     let kinds = [Kind::Empty, Kind::Cocoon, Kind::Sqlite];
     let mut storms =
         kinds.map(|kind| Storm { kind, walls: Vec::new(), cpus: Vec::new(), rounds: Vec::new() });
@@ -84,8 +88,8 @@ fn round(kind: Kind, processes: usize, dir: &Path) -> Outcome<(Vec<Cost>, Durati
 
 fn report(args: &StormArgs, storms: &[Storm]) {
     println!(
-        "{} processes at once, each two commits; {} rounds, {} residents\n",
-        args.processes, args.rounds, args.residents
+        "{} processes at once, each two commits; {} rounds, {} residents, {} past events\n",
+        args.processes, args.rounds, args.residents, args.events
     );
     head(&[
         "what",

@@ -1,12 +1,18 @@
 //! One process of a storm.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use cocoon::codec;
 use cocoon::engine::Caller;
+use cocoon::engine::fold::StateFold;
 use cocoon::engine::ledger::Ledger;
+use cocoon_journal::{Journal as _, Options, Proposal, SegmentedJournal, Writer};
 use cocoon_model::command::Command;
 use cocoon_model::decide::Decision;
+use cocoon_model::event::Event;
+use cocoon_model::event::supervisor::{Started, Stopped};
 use cocoon_model::id::{ID_LEN, Id};
 use cocoon_model::record::{
     BackendKind, Blob, Boot, DiskFormat, ImageContent, ImageType, OperationKind, VmConfig, VmSpec,
@@ -86,6 +92,24 @@ pub(crate) fn birth(ledger: &mut Ledger) -> Outcome {
     accepted(ledger.submit(&caller, &command)?)?;
     let report = Command::Report { id, step: Step::PrepareStorage, outcome: StepOutcome::Done };
     accepted(ledger.submit(&caller, &report)?)
+}
+
+/// Makes a long history: a daemon that began and ended many times.
+pub(crate) fn history(dir: &Path, events: usize) -> Outcome {
+    let journal = dir.join("journal");
+    let mut log = SegmentedJournal::open(&journal, Options::default())?;
+    let mut fold = StateFold::default();
+    let writer = Writer::of_this_process(Uuid::new_v4(), "bench")?;
+    let started = Started { version: "0".into(), previous_alive_until_us: None };
+    let began = codec::encode(&Event::Supervisor(started.into()))?;
+    let ended = codec::encode(&Event::Supervisor(Stopped {}.into()))?;
+    for _ in 0..events / 16 {
+        let entries = (0..8).flat_map(|_| [began.clone(), ended.clone()]).collect();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        log.transact(&mut fold, &writer, deadline, |_| Ok(Proposal::Append(entries, ())))?;
+    }
+    Ledger::open(&journal)?.tend();
+    Ok(())
 }
 
 fn spec(id: Id) -> VmSpec {
