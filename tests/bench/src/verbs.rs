@@ -1,5 +1,6 @@
 //! Single verbs, as whole processes.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -91,26 +92,34 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
     Ok(())
 }
 
-/// Leaves a placeholder: a creation that hangs before its disk is made, killed.
+/// Leaves a placeholder: a creation that hangs in its disk tool, killed.
 fn placeholder(fleet: &Fleet, name: &str) -> Outcome {
+    let disk = fleet.dir().join("disk.raw");
+    let tools = fleet.dir().join("tools");
+    if !disk.exists() {
+        std::fs::write(&disk, vec![0; 1 << 20])?;
+        fleet.cocoon(&["image", "import", "disk", &disk.to_string_lossy()])?;
+        std::fs::create_dir(&tools)?;
+        let tool = tools.join("qemu-img");
+        std::fs::write(&tool, "#!/bin/sh\nexec sleep 1000\n")?;
+        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755))?;
+    }
+    let small = ["--nics", "0", "--cpu", "1", "--storage", "16M", "--memory", "64M"];
     let mut child = fleet
         .command()
-        .args([
-            "vm",
-            "create",
-            "--nics",
-            "0",
-            "--storage",
-            "16M",
-            "--memory",
-            "64M",
-            "--name",
-            name,
-            "guest",
-        ])
-        .env("COCOON_CRASH_AT", "storage.make-run-directory.before")
+        .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
+        .args(["vm", "create", "--name", name])
+        .args(small)
+        .arg("disk")
         .stderr(Stdio::null())
         .spawn()?;
+    let began = Instant::now();
+    while !fleet.command().args(["vm", "inspect", name]).output()?.status.success() {
+        if began.elapsed() > Duration::from_secs(30) {
+            return Err(format!("{name} was never reserved").into());
+        }
+    }
+    child.kill()?;
     child.wait()?;
     Ok(())
 }
