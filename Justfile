@@ -28,9 +28,9 @@ quickstart *ARGS:
 crash *ARGS:
     cargo nextest run -p cocoon --features crash-points --test crash_matrix {{ARGS}}
 
-# Kill N random processes under a mixed load: just torture 2000
-torture N="2000":
-    COCOON_TORTURE={{N}} cargo nextest run -p cocoon --features crash-points --test torture --no-capture
+# Kill N random processes under a mixed load, with the choices of SEED if given: just torture 2000 7
+torture N="2000" SEED="":
+    COCOON_TORTURE={{N}} {{ if SEED == "" { "" } else { "COCOON_SEED=" + SEED } }} cargo nextest run -p cocoon --features crash-points --test torture --no-capture
 
 # The pure model: its unit tests and its small world, searched whole
 model *ARGS:

@@ -201,14 +201,14 @@ impl<'a> Worker<'a> {
 
     /// One verb; whether there is to be another.
     pub(crate) fn turn(&mut self) -> bool {
-        let own = self.random.below(3) > 0;
+        let own = self.random.below(4) > 0;
         let name = if own {
             own_name(self.number, self.random.below(OWN))
         } else {
             (*self.random.one(&SHARED)).to_owned()
         };
         let verb = match self.known.get(&name) {
-            Some(known) if self.random.below(4) > 0 => *self.random.one(known.sensible()),
+            Some(known) if self.random.below(10) > 0 => *self.random.one(known.sensible()),
             _ => *self.random.one(&MIX),
         };
         if self.random.below(20) == 0 {

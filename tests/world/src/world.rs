@@ -228,7 +228,7 @@ impl World {
     }
 
     /// Requires that `cocoon` sees what the journal says from its first event on: a checkpoint with what follows it is the
-    /// same as the whole.
+    /// same as the whole, and the event store holds the same as the segments.
     ///
     /// # Panics
     /// If it does not, or the journal cannot be read.
@@ -259,6 +259,8 @@ impl World {
         folded.sort();
         listed.sort();
         assert_eq!(listed, folded, "`vm list` does not say what the journal says");
+        self.run(&["journal", "verify"]).ok();
+        self.run(&["replay", "--check"]).ok();
     }
 
     /// What `cocoon vm inspect` says.
