@@ -29,10 +29,17 @@ pub(super) fn line(text: &str) -> Result<(), CliError> {
 
 /// Writes a JSON value, for programs and people alike.
 pub(super) fn json(value: &impl Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| CliError::Failed(format!("cannot write JSON: {error}")))?;
-    line(&text)
+    // In pieces: a list of many VMs is more than a megabyte.
+    let mut out = io::BufWriter::with_capacity(JSON_BUFFER, io::stdout().lock());
+    match serde_json::to_writer_pretty(&mut out, value) {
+        Ok(()) => out.write_all(b"\n").and_then(|()| out.flush()).map_err(failed),
+        Err(error) if error.is_io() => Err(failed(error.into())),
+        Err(error) => Err(CliError::Failed(format!("cannot write JSON: {error}"))),
+    }
 }
+
+/// Bytes of JSON that are written at once.
+const JSON_BUFFER: usize = 64 * 1024;
 
 /// Writes a JSON value on one line.
 pub(super) fn json_line(value: &impl Serialize) -> Result<(), CliError> {

@@ -128,6 +128,15 @@ impl VmObject {
         Self::new(record, &seen)
     }
 
+    /// What a list shows of a VM's VMM.
+    ///
+    /// # Errors
+    /// If its lock cannot be looked at.
+    pub fn glance(engine: &Engine, record: &VmRecord) -> Result<VmmSeen, EngineError> {
+        let looks_alive = record.core.launch.is_some() || record.core.interval_open;
+        if looks_alive { engine.glance(record) } else { Ok(VmmSeen::Dead) }
+    }
+
     /// A VM with what was seen of its VMM.
     #[must_use]
     pub fn new(record: &VmRecord, seen: &VmmSeen) -> Self {

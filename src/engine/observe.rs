@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::Decision;
 use cocoon_model::id::VmId;
-use cocoon_model::record::{self, VmRecord};
+use cocoon_model::record::{self, LaunchPhase, VmRecord};
 use cocoon_model::recover::{LockSeen, Seen};
 use uuid::Uuid;
 
@@ -93,6 +93,21 @@ impl Engine {
                 }
                 seen => return Ok(seen),
             }
+        }
+    }
+
+    /// What a list shows of the VMM of a record. Its held lock is enough of a proof of life for that, and cheaper to look at
+    /// than its process; whatever is not plain is looked at closely.
+    ///
+    /// # Errors
+    /// If its lock cannot be looked at.
+    pub fn glance(&self, record: &VmRecord) -> Result<VmmSeen, EngineError> {
+        let up = record.core.launch.filter(|launch| launch.phase == LaunchPhase::Up);
+        match up.and_then(|launch| launch.identity) {
+            Some(identity) if self.locks().vmm_is_held(record.core.id.as_str())? => {
+                Ok(VmmSeen::Alive(identity))
+            }
+            Some(_) | None => self.observe_vmm(record),
         }
     }
 

@@ -309,6 +309,11 @@ impl Locks {
         file::observe(&self.vmm(vm)?, Mode::Shared)
     }
 
+    /// Whether a VMM of this VM is alive or starting: [`Locks::observe_vmm`] without asking more, for those who list many.
+    pub fn vmm_is_held(&self, vm: &str) -> Result<bool, LockError> {
+        file::is_held(&self.vmm(vm)?, Mode::Shared)
+    }
+
     /// Becomes the one daemon of this root, if there is no other.
     pub fn daemon(&self, holder: &Holder) -> Result<Result<LockGuard, Busy>, LockError> {
         let taken = self.daemon_target().try_take(Mode::Exclusive, holder)?;

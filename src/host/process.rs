@@ -20,7 +20,7 @@ mod handle;
 mod scan;
 mod stat;
 
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -243,13 +243,33 @@ impl ProcessTable {
 
     fn read_stat(&self, pid: u32) -> Result<Option<Stat>, ProcessError> {
         let path = self.root.join(format!("{pid}/stat"));
-        match std::fs::read(&path) {
+        match read_line(&path) {
             Ok(bytes) => Stat::parse(&bytes).map(Some).ok_or(ProcessError::Malformed { path }),
             Err(error) if vanished(&error) => Ok(None),
             Err(source) => Err(ProcessError::Unreadable { path, source }),
         }
     }
 }
+
+/// Reads a file of one line. The kernel makes the line anew for each call to read, and mostly gives it whole; a reader of
+/// any file would ask for its length first, and read it in small pieces.
+fn read_line(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = std::fs::File::open(path)?;
+    let mut line = Vec::with_capacity(STAT_LEN);
+    let mut piece = [0; STAT_LEN];
+    while !line.ends_with(b"\n") {
+        match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => line.extend_from_slice(piece.get(..read).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line)
+}
+
+/// Longer than a line of `/proc/PID/stat` gets, bytes.
+const STAT_LEN: usize = 1024;
 
 /// Whether the kernel has a process, zombies included, under this pid.
 fn exists(pid: u32) -> Result<bool, ProcessError> {

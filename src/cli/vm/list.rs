@@ -1,6 +1,7 @@
 //! `cocoon vm list` and `cocoon vm inspect`.
 
 use clap::Args;
+use serde::{Serialize, Serializer};
 
 use crate::cli::args::{Format, OutputArg};
 use crate::cli::vm_object::VmObject;
@@ -26,11 +27,21 @@ pub(in crate::cli) const COLUMNS: [&str; 10] =
 pub(super) fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {
     let engine = global.engine()?;
     let vms = engine.vms()?;
-    let vms = vms.iter().map(|record| VmObject::now(&engine, record));
-    let vms = vms.collect::<Result<Vec<_>, EngineError>>()?;
+    let seen = vms.iter().map(|record| VmObject::glance(&engine, record));
+    let seen = seen.collect::<Result<Vec<_>, EngineError>>()?;
+    let objects = || vms.iter().zip(&seen).map(|(record, seen)| VmObject::new(record, seen));
     match args.output.format {
-        Format::Json => output::json(&vms),
-        Format::Table => output::table(&COLUMNS, vms.iter().map(VmObject::row).collect()),
+        Format::Json => output::json(&Listing(objects)),
+        Format::Table => output::table(&COLUMNS, objects().map(|vm| vm.row()).collect()),
+    }
+}
+
+/// A list that is written as it is made: of many VMs it would be large.
+struct Listing<F>(F);
+
+impl<I: Iterator<Item = VmObject>, F: Fn() -> I> Serialize for Listing<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
     }
 }
 

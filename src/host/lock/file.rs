@@ -168,6 +168,14 @@ pub(super) fn observe(path: &Path, mode: Mode) -> Result<Observed, LockError> {
     }
 }
 
+/// Whether somebody holds a lock, whoever it is.
+pub(super) fn is_held(path: &Path, mode: Mode) -> Result<bool, LockError> {
+    match open_existing(path)? {
+        Some(file) => Ok(!try_lock(path, &file, mode)?),
+        None => Ok(false),
+    }
+}
+
 /// Who is recorded as the holder, if anybody is.
 pub(super) fn read_holder(path: &Path) -> Option<Holder> {
     holder_in(&open_existing(path).ok()??)
