@@ -56,7 +56,7 @@ pub struct Engine {
     locks: Locks,
     ledger: Mutex<Ledger>,
     backend: Box<dyn Backend>,
-    processes: OnceLock<Result<ProcessTable, String>>,
+    processes: OnceLock<ProcessTable>,
 }
 
 impl Engine {
@@ -102,17 +102,17 @@ impl Engine {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the journal has ever named; read beside the state, so that nobody waits for this walk over all of history.
+    fn named(&self) -> Result<ledger::Named, EngineError> {
+        ledger::named(&self.settings.root_dir.join("journal"))
+    }
+
     /// A VM as of now.
     ///
     /// # Errors
     /// If the state cannot be read.
     pub fn vm(&self, id: VmId) -> Result<Option<Arc<VmRecord>>, EngineError> {
         Ok(self.ledger().refresh()?.vm(id)?)
-    }
-
-    /// A VM as of this process's last decision.
-    fn peek(&self, id: VmId) -> Result<Option<Arc<VmRecord>>, EngineError> {
-        Ok(self.ledger().state().vm(id)?)
     }
 
     /// All VMs, oldest first.

@@ -41,6 +41,8 @@ pub enum Command {
     Start {
         /// The VM.
         id: VmId,
+        /// The generation at which its VMM was looked at.
+        generation: u64,
         /// What was seen of its VMM, under the lock.
         seen: VmmSeen,
         /// The mark of the launch.
@@ -81,6 +83,8 @@ pub enum Command {
     Adopt {
         /// The VM.
         id: VmId,
+        /// The generation at which its VMM was looked at.
+        generation: u64,
         /// The VMM's process.
         identity: ProcessIdentity,
     },

@@ -61,8 +61,8 @@ pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lo
             birth::prereserve(view, *id, name, *image, *kind, spec)
         }
         Command::TakeOver { id } => operation::take_over(view, operation, *id),
-        Command::Start { id, seen, token, accelerator } => {
-            operation::start(view, *id, seen, *token, *accelerator)
+        Command::Start { id, generation, seen, token, accelerator } => {
+            operation::start(view, *id, *generation, seen, *token, *accelerator)
         }
         Command::Stop { id, seen, mode } => operation::stop(view, *id, seen, *mode),
         Command::Delete { id, seen, force, expect } => {
@@ -71,7 +71,9 @@ pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lo
         Command::Report { id, step, outcome } => {
             report::report(view, operation, *id, *step, outcome)
         }
-        Command::Adopt { id, identity } => operation::adopt(view, *id, *identity),
+        Command::Adopt { id, generation, identity } => {
+            operation::adopt(view, *id, *generation, *identity)
+        }
         Command::ObserveExit { id, generation, evidence } => {
             operation::observe_exit(view, *id, *generation, evidence.as_ref())
         }

@@ -59,8 +59,8 @@ pub fn plan_vm(core: &VmCore, seen: &Seen) -> Action {
         (VmmSeen::Alive(_), _) if seen.lock == LockSeen::Held => Action::Busy,
         (VmmSeen::Alive(identity), _) => Action::Adopt(*identity),
         (VmmSeen::Dead, _) if open => Action::RecordExit,
-        (VmmSeen::Inconclusive(reason), _) if open => Action::CannotTell(reason.clone()),
-        (VmmSeen::Dead | VmmSeen::Inconclusive(_), _) => Action::Leave,
+        (VmmSeen::Inconclusive(reason), _) => Action::CannotTell(reason.clone()),
+        (VmmSeen::Dead, _) => Action::Leave,
     }
 }
 

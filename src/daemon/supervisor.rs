@@ -379,7 +379,7 @@ impl Supervisor {
                     self.patience.forget(id);
                     self.board.count(|counts| counts.settled += 1);
                 }
-                Ok(Settling::Nothing | Settling::Busy) => {}
+                Ok(Settling::Nothing | Settling::Busy | Settling::Waiting) => {}
                 Err(error) => self.fail(id, &error.to_string()),
             }
             self.touch(id);

@@ -12,7 +12,7 @@ use cocoon_model::record::{
 };
 
 use super::caller::Caller;
-use super::drive::Rest;
+use super::drive::{Haste, Rest};
 use super::{Engine, EngineError, random};
 use crate::host::lock::OpsGuard;
 use crate::host::vmm::RuntimePaths;
@@ -67,7 +67,7 @@ impl Engine {
             Command::Prereserve { id, name, image: image.core.id, kind, spec: Box::new(spec) };
         let born = self
             .prereserve(&guard, caller, &command)
-            .and_then(|()| self.drive(&guard, caller, id))
+            .and_then(|()| self.drive(&guard, caller, id, Haste::None))
             .inspect_err(|_| self.sweep_if_gone(&guard, id));
         match born? {
             Rest::There(record) => Ok(record),
@@ -89,7 +89,7 @@ impl Engine {
             Err(EngineError::Refused(Refusal::NameTaken { holder, name })) => (holder, name),
             Err(error) => return Err(error),
         };
-        let interrupted = self.peek(holder)?.is_some_and(|record| record.core.operation.is_some());
+        let interrupted = self.vm(holder)?.is_some_and(|record| record.core.operation.is_some());
         if interrupted {
             self.settle(holder, &caller.another())?;
             if self.vm(holder)?.is_none() {

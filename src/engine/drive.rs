@@ -64,27 +64,60 @@ impl Engine {
         guard: &OpsGuard,
         caller: &Caller,
         id: VmId,
+        haste: Haste,
     ) -> Result<Rest, EngineError> {
         let mut failure = None;
         loop {
-            let Some(record) = self.peek(id)? else { return finish(failure, Rest::Gone) };
+            let Some(record) = self.vm(id)? else { return finish(failure, Rest::Gone) };
             let owned = record.core.operation.is_some_and(|operation| operation.id == caller.id());
             let Some(step) = next_step(&record.core).filter(|_| owned) else {
                 return finish(failure, Rest::There(record));
             };
-            let outcome = self.perform_step(guard, &record, step);
-            let report = Command::Report { id, step, outcome: outcome.clone() };
-            self.submit_locked(guard, caller, &report)?;
+            let outcome = cut(self.perform_step(guard, &record, step, haste));
             if let Some(error) = told(id, step, &outcome) {
                 failure.get_or_insert(error);
             }
-            let still_owed =
-                self.peek(id)?.is_some_and(|after| next_step(&after.core) == Some(step));
+            let report = Command::Report { id, step, outcome };
+            if let Err(error) = self.submit_locked(guard, caller, &report) {
+                if let Some(cause) = failure {
+                    tracing::error!("{cause}");
+                }
+                return Err(error);
+            }
+            let still_owed = self.vm(id)?.is_some_and(|after| next_step(&after.core) == Some(step));
             if still_owed && failure.is_some() {
                 return finish(failure, Rest::There(record));
             }
         }
     }
+}
+
+/// How an operation deals with a guest that still has time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It waits for it.
+    None,
+    /// It was told to use force.
+    Force,
+}
+
+/// The longest reason that an event carries, bytes.
+const REASON_MAX: usize = 2048;
+
+/// An outcome whose reason fits into an event.
+fn cut(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failed(reason) => Outcome::Failed(cut_text(reason)),
+        Outcome::Unproven(reason) => Outcome::Unproven(cut_text(reason)),
+        other => other,
+    }
+}
+
+/// A text that fits into an event.
+pub(super) fn cut_text(mut text: String) -> String {
+    let end = (0..=REASON_MAX).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
 }
 
 fn finish(failure: Option<EngineError>, rest: Rest) -> Result<Rest, EngineError> {

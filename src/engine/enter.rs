@@ -7,7 +7,7 @@ use cocoon_model::id::VmId;
 use cocoon_model::record::{VmRecord, VmState};
 
 use super::caller::Caller;
-use super::drive::Rest;
+use super::drive::{Haste, Rest};
 use super::gc::Settling;
 use super::{Engine, EngineError};
 use crate::host::lock::OpsGuard;
@@ -18,6 +18,8 @@ pub(super) struct Entered {
     pub(super) rest: Rest,
     /// What was left over and is finished now, if anything was.
     pub(super) finished: Option<Finished>,
+    /// The record as it was found under the lock, before anything was done.
+    pub(super) found: Option<Arc<VmRecord>>,
 }
 
 /// What a dead operation had left.
@@ -33,9 +35,14 @@ pub(super) enum Finished {
 
 impl Engine {
     /// Takes the lock of a VM, waiting for it, and finishes what a dead operation left.
-    pub(super) fn enter(&self, id: VmId, caller: &Caller) -> Result<Entered, EngineError> {
+    pub(super) fn enter(
+        &self,
+        id: VmId,
+        caller: &Caller,
+        haste: Haste,
+    ) -> Result<Entered, EngineError> {
         let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
-        self.enter_locked(guard, id, caller)
+        self.enter_locked(guard, id, caller, haste)
     }
 
     /// Finishes what a dead operation left on the guarded VM: its lock is ours, so its owner is dead.
@@ -44,23 +51,26 @@ impl Engine {
         guard: OpsGuard,
         id: VmId,
         caller: &Caller,
+        haste: Haste,
     ) -> Result<Entered, EngineError> {
         let Some(record) = self.vm(id)? else {
             self.sweep_ops_lock(&guard);
-            return Ok(Entered { guard, rest: Rest::Gone, finished: None });
+            return Ok(Entered { guard, rest: Rest::Gone, finished: None, found: None });
         };
         let Some(finished) = left_over(&record) else {
             // The record and its VMM may have drifted apart since somebody last looked.
             let rest = match self.settle_idle(&guard, caller, &record)? {
-                Settling::Nothing | Settling::Busy => Rest::There(record),
-                Settling::Collected(_) => self.peek(id)?.map_or(Rest::Gone, Rest::There),
+                Settling::Nothing | Settling::Busy | Settling::Waiting => {
+                    Rest::There(Arc::clone(&record))
+                }
+                Settling::Collected(_) => self.vm(id)?.map_or(Rest::Gone, Rest::There),
             };
-            return Ok(Entered { guard, rest, finished: None });
+            return Ok(Entered { guard, rest, finished: None, found: Some(record) });
         };
         // Recovery is an operation of its own, so that the verb begins with a record that nobody owns.
         let recovery = caller.another();
-        let rest = self.recover_locked(&guard, &recovery, id)?;
-        Ok(Entered { guard, rest, finished: Some(finished) })
+        let rest = self.recover_locked(&guard, &recovery, id, haste)?;
+        Ok(Entered { guard, rest, finished: Some(finished), found: Some(record) })
     }
 
     /// Takes over whatever is in flight on the guarded VM and brings it to rest.
@@ -69,9 +79,10 @@ impl Engine {
         guard: &OpsGuard,
         caller: &Caller,
         id: VmId,
+        haste: Haste,
     ) -> Result<Rest, EngineError> {
         self.submit_locked(guard, caller, &Command::TakeOver { id })?;
-        let rest = self.drive(guard, caller, id)?;
+        let rest = self.drive(guard, caller, id, haste)?;
         if let Rest::Gone = rest {
             self.sweep_ops_lock(guard);
         }

@@ -3,14 +3,16 @@
 //! gc recovers what dead operations left, by the same body as every other actor, and sweeps files that belong to nothing.
 //! It waits for nobody: what is locked is left for the next time. It removes only what the journal has named.
 
+use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::Refusal;
 use cocoon_model::id::VmId;
-use cocoon_model::record::{VmCore, VmState};
+use cocoon_model::record::{OperationKind, StopMode, VmCore, VmRecord, VmState};
 use cocoon_model::recover::{Action, recover};
 
 use super::caller::Caller;
-use super::drive::Rest;
+use super::drive::{Haste, Rest};
 use super::effect::perform;
+use super::launch::time_left;
 use super::{Engine, EngineError};
 
 /// What one item of a collection came to.
@@ -89,6 +91,10 @@ impl Engine {
                     Ok(Settling::Busy) => {
                         collection.left.push((id, "somebody works on it".to_owned()));
                     }
+                    Ok(Settling::Waiting) => {
+                        let why = "its guest still has time to power off";
+                        collection.left.push((id, why.to_owned()));
+                    }
                     Err(error) => collection.failures.push(error),
                 }
             }
@@ -109,11 +115,25 @@ impl Engine {
         };
         if record.core.operation.is_some() {
             let reason = owed(&record.core);
-            let rest = self.recover_locked(&guard, caller, id)?;
+            if self.guest_has_time(&record)? {
+                return Ok(Settling::Waiting);
+            }
+            let rest = self.recover_locked(&guard, caller, id, Haste::None)?;
             let gone = matches!(rest, Rest::Gone);
             return Ok(Settling::Collected(if gone { reason } else { "interrupted" }));
         }
         self.settle_idle(&guard, caller, &record)
+    }
+
+    /// Whether the time that a dead stop gave to a guest is not over. Nobody holds the lock for that long on its behalf:
+    /// the VM is looked at again when its VMM ends, and when the time is over.
+    fn guest_has_time(&self, record: &VmRecord) -> Result<bool, EngineError> {
+        let mode = record.core.operation.map(|operation| operation.kind);
+        let Some(OperationKind::Stop(StopMode::Graceful { timeout_ms })) = mode else {
+            return Ok(false);
+        };
+        let alive = matches!(self.observe_vmm(record)?, VmmSeen::Alive(_));
+        Ok(alive && !time_left(record, timeout_ms).is_zero())
     }
 
     /// A VM without an operation whose record and VMM may have drifted apart.
@@ -121,9 +141,8 @@ impl Engine {
         &self,
         guard: &crate::host::lock::OpsGuard,
         caller: &Caller,
-        record: &cocoon_model::record::VmRecord,
+        record: &VmRecord,
     ) -> Result<Settling, EngineError> {
-        use cocoon_model::command::{Command, VmmSeen};
         let core = &record.core;
         let open = core.state == VmState::Running || core.interval_open;
         let (command, reason) = match self.see_vmm(guard, record)? {
@@ -134,7 +153,7 @@ impl Engine {
                 (command, "unexpected-exit")
             }
             VmmSeen::Alive(identity) if core.state != VmState::Running => {
-                (Command::Adopt { id: core.id, identity }, "adopted")
+                (Command::Adopt { id: core.id, generation: core.generation, identity }, "adopted")
             }
             VmmSeen::Alive(_) | VmmSeen::Dead | VmmSeen::Inconclusive(_) => {
                 return Ok(Settling::Nothing);
@@ -176,6 +195,8 @@ pub enum Settling {
     Nothing,
     /// Somebody works on it.
     Busy,
+    /// The command that was stopping it died; its guest still has time to power off.
+    Waiting,
 }
 
 fn owed(core: &VmCore) -> &'static str {

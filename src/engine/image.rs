@@ -111,8 +111,11 @@ impl Engine {
         }
         let mut incoming = Incoming::default();
         let imported = self.import_into(&mut incoming, name, source, caller, &lock, progress);
-        // Of what was refused or failed nothing stays; of what was imported everything has its place.
-        incoming.discard();
+        // Of what was refused nothing stays; of what was imported everything has its place. What a failing journal says
+        // nothing certain about stays for gc, which asks the journal.
+        if !matches!(imported, Err(EngineError::Journal(_))) {
+            incoming.discard();
+        }
         drop(lock);
         imported.and_then(|()| self.image(name))
     }
@@ -223,17 +226,21 @@ impl Engine {
     /// # Errors
     /// A file that is nowhere, or the disk.
     pub(super) fn place_blobs(&self, image: &ImageRecord) -> Result<(), EngineError> {
+        let mut failure = None;
         for blob in image.content.blobs() {
             let path = self.blob_path(&blob.hash);
-            if !store::place_from(&self.incoming_dir(), &path)? {
-                return Err(EngineError::Host(format!(
+            let lacking = match store::place_from(&self.incoming_dir(), &path) {
+                Ok(true) => continue,
+                Ok(false) => EngineError::Host(format!(
                     "image \"{}\" lacks its file {}; import it again under another name, or put the file back",
                     image.core.name,
                     path.display()
-                )));
-            }
+                )),
+                Err(error) => error,
+            };
+            failure.get_or_insert(lacking);
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Removes an image that no VM uses.
@@ -301,10 +308,16 @@ impl Engine {
         let mut strays = store::files(&self.blobs_dir())?;
         strays.retain(|path| store::name(path).is_some_and(|name| !kept.contains(&name)));
         if !strays.is_empty() {
-            let named = self.ledger().named()?;
+            let named = self.named()?;
             strays.retain(|path| store::name(path).is_some_and(|name| named.blobs.contains(&name)));
         }
-        strays.extend(store::files(&self.incoming_dir())?);
+        // A copy that an image still waits for is the only one there is.
+        let awaited = |path: &PathBuf| {
+            let hash = store::hash_of_copy(path).filter(|hash| kept.contains(hash));
+            hash.is_some_and(|hash| !self.blob_path(&hash).exists())
+        };
+        let incoming = store::files(&self.incoming_dir())?;
+        strays.extend(incoming.into_iter().filter(|path| !awaited(path)));
         store::unlink(strays)
     }
 }

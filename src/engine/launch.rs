@@ -9,13 +9,15 @@ use cocoon_model::record::{self, StopMode, VmRecord};
 use cocoon_model::step::Outcome;
 
 use super::Engine;
+use super::drive::Haste;
 use super::effect::perform;
 use super::observe::{host_identity, journal_identity};
+use crate::host::boot;
 use crate::host::lock::{Observed, OpsGuard};
 use crate::host::process::{self, Liveness, ProcessHandle, ProcessIdentity};
 use crate::host::serial;
 use crate::host::spawn::{Placement, Scope, VmmCommand, spawn_vmm};
-use crate::host::vmm::{self, CALL_TIMEOUT, LaunchSpec, RuntimePaths, VmmState};
+use crate::host::vmm::{self, ApiError, CALL_TIMEOUT, LaunchSpec, RuntimePaths, VmmState};
 
 /// How long a killed VMM may take to be gone, with all that it held.
 const DEATH_PATIENCE: Duration = Duration::from_secs(5);
@@ -99,20 +101,31 @@ impl Engine {
         }
     }
 
-    /// The operation that launched it is dead: a guest that runs is kept, anything else is ended.
-    pub(super) fn settle_launch(&self, guard: &OpsGuard, record: &VmRecord) -> Outcome {
+    /// The operation that launched it is dead: a guest that runs is kept, one that does not is ended. A VMM that does not
+    /// answer may run one, and is ended by force only.
+    pub(super) fn settle_launch(
+        &self,
+        guard: &OpsGuard,
+        record: &VmRecord,
+        haste: Haste,
+    ) -> Outcome {
         let interrupted = || "the command that was starting it died".to_owned();
-        match self.see_vmm(guard, record) {
-            Err(error) => Outcome::Unproven(error.to_string()),
-            Ok(VmmSeen::Inconclusive(reason)) => Outcome::Unproven(reason),
-            Ok(VmmSeen::Dead) => Outcome::Failed(interrupted()),
-            Ok(VmmSeen::Alive(identity)) => match self.status(record) {
-                Ok(state) if state.guest_runs() => {
-                    self.cancel_leftovers(record);
-                    Outcome::Up(identity)
-                }
-                Ok(_) | Err(_) => self.give_up(guard, record, interrupted()),
-            },
+        let identity = match self.see_vmm(guard, record) {
+            Err(error) => return Outcome::Unproven(error.to_string()),
+            Ok(VmmSeen::Inconclusive(reason)) => return Outcome::Unproven(reason),
+            Ok(VmmSeen::Dead) => return Outcome::Failed(interrupted()),
+            Ok(VmmSeen::Alive(identity)) => identity,
+        };
+        match self.status(record) {
+            Ok(state) if state.guest_runs() => {
+                self.cancel_leftovers(record);
+                Outcome::Up(identity)
+            }
+            Err(ApiError::Inconclusive { socket, reason }) if haste == Haste::None => {
+                let socket = socket.display();
+                Outcome::Unproven(format!("{socket}: {reason}; its guest may run"))
+            }
+            Ok(_) | Err(_) => self.give_up(guard, record, interrupted()),
         }
     }
 
@@ -131,8 +144,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn status(&self, record: &VmRecord) -> Told<VmmState> {
-        self.backend().status(&paths(record)?, CALL_TIMEOUT).map_err(text)
+    fn status(&self, record: &VmRecord) -> Result<VmmState, ApiError> {
+        let paths = paths(record).map_err(|reason| ApiError::Inconclusive {
+            socket: record.spec.run_dir.clone().into(),
+            reason,
+        })?;
+        self.backend().status(&paths, CALL_TIMEOUT)
     }
 
     pub(super) fn stop_vmm(&self, guard: &OpsGuard, record: &VmRecord, mode: StopMode) -> Outcome {
@@ -141,7 +158,7 @@ impl Engine {
             StopMode::Kill if removes(record) => self.kill(guard, record, Duration::ZERO),
             StopMode::Kill => self.kill(guard, record, self.settings().terminate_grace),
             StopMode::Graceful { timeout_ms } => {
-                self.power_off(guard, record, Duration::from_millis(timeout_ms));
+                self.power_off(guard, record, time_left(record, timeout_ms));
                 self.kill(guard, record, self.settings().terminate_grace)
             }
         };
@@ -227,6 +244,15 @@ fn begin_logs(paths: &RuntimePaths) -> Told<()> {
             .map_err(|error| format!("cannot begin {}: {error}", log.display()))?;
     }
     Ok(())
+}
+
+/// What is left of the time that a guest was given when its stop began: whoever takes a stop over does not begin anew.
+pub(super) fn time_left(record: &VmRecord, timeout_ms: u64) -> Duration {
+    let given = Duration::from_millis(timeout_ms);
+    let began = record.notes.operation_us.and_then(|us| u64::try_from(us).ok());
+    let gone =
+        began.and_then(|began| boot::wall_us().checked_sub(began)).map(Duration::from_micros);
+    given.saturating_sub(gone.unwrap_or_default())
 }
 
 fn removes(record: &VmRecord) -> bool {

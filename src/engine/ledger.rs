@@ -203,34 +203,6 @@ impl Ledger {
         }
     }
 
-    /// What the journal has ever named, by a walk over all of its history.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub fn named(&self) -> Result<Named, EngineError> {
-        let frames = match self.journal.frames_from(1) {
-            Err(JournalError::HistoryBegins { first, .. }) => self.journal.frames_from(first)?,
-            frames => frames?,
-        };
-        let mut named = Named::default();
-        for frame in frames {
-            let (frame, _) = frame?;
-            for (_, entry) in frame.events() {
-                match codec::decode(entry)? {
-                    Some(Event::Vm(id, VmEvent::Prereserved(_))) => {
-                        named.vms.insert(id);
-                    }
-                    Some(Event::Image(_, ImageEvent::Imported(body))) => {
-                        let hashes = body.content.blobs().into_iter().map(|blob| blob.hash.clone());
-                        named.blobs.extend(hashes);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(named)
-    }
-
     /// Writes what is derived from the journal, if it is due and nobody else does: a checkpoint, then the store. Called
     /// after the answer is out; a failure is told and changes nothing.
     pub fn tend(&mut self) {
@@ -312,4 +284,33 @@ fn fill_frame(
     } else {
         Proposal::Append(entries, decisions)
     })
+}
+
+/// What the journal in `dir` has ever named, by a walk over all of its history.
+///
+/// # Errors
+/// Those of the journal.
+pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
+    let journal = SegmentedJournal::open(dir, options(None))?;
+    let frames = match journal.frames_from(1) {
+        Err(JournalError::HistoryBegins { first, .. }) => journal.frames_from(first)?,
+        frames => frames?,
+    };
+    let mut named = Named::default();
+    for frame in frames {
+        let (frame, _) = frame?;
+        for (_, entry) in frame.events() {
+            match codec::decode(entry)? {
+                Some(Event::Vm(id, VmEvent::Prereserved(_))) => {
+                    named.vms.insert(id);
+                }
+                Some(Event::Image(_, ImageEvent::Imported(body))) => {
+                    let hashes = body.content.blobs().into_iter().map(|blob| blob.hash.clone());
+                    named.blobs.extend(hashes);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(named)
 }

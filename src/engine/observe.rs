@@ -15,6 +15,7 @@ use cocoon_model::record::{self, LaunchPhase, VmRecord};
 use cocoon_model::recover::{LockSeen, Seen};
 use uuid::Uuid;
 
+use super::drive::cut_text;
 use super::{Caller, Engine, EngineError};
 use crate::host::boot;
 use crate::host::lock::{Observed, OpsGuard};
@@ -47,9 +48,6 @@ const HOLDER_NOT_FOUND: &str = "its VMM lock is held by a process that cannot be
 /// How long a process may take to be torn down, on a busy machine.
 const TEARDOWN_PATIENCE: Duration = Duration::from_secs(2);
 const TEARDOWN_RETRY: Duration = Duration::from_millis(5);
-
-/// The longest evidence of an exit that an event carries, bytes.
-const EVIDENCE_MAX: usize = 2048;
 
 impl Engine {
     /// What is seen of the VMM of a record.
@@ -125,33 +123,39 @@ impl Engine {
     pub(super) fn liveness(&self, identity: &record::ProcessIdentity) -> Liveness {
         match self.processes() {
             Ok(table) => table.liveness(&host_identity(identity)),
-            Err(reason) => Liveness::Inconclusive(reason.clone()),
+            Err(reason) => Liveness::Inconclusive(reason),
         }
     }
 
-    fn processes(&self) -> Result<&ProcessTable, &String> {
-        self.processes
-            .get_or_init(|| ProcessTable::host().map_err(|error| error.to_string()))
-            .as_ref()
+    /// A view that could not be had is tried again by the next who asks.
+    fn processes(&self) -> Result<&ProcessTable, String> {
+        if let Some(table) = self.processes.get() {
+            return Ok(table);
+        }
+        let table = ProcessTable::host().map_err(|error| error.to_string())?;
+        Ok(self.processes.get_or_init(|| table))
     }
 
     /// Looks for a process that runs this VM's API socket; `otherwise` if there is none.
     fn scan(&self, record: &VmRecord, otherwise: VmmSeen) -> VmmSeen {
-        let paths = match RuntimePaths::new(
-            Path::new(&record.spec.run_dir),
-            Path::new(&record.spec.log_dir),
-        ) {
-            Ok(paths) => paths,
-            Err(error) => return VmmSeen::Inconclusive(error.to_string()),
+        let (run_dir, log_dir) = (Path::new(&record.spec.run_dir), Path::new(&record.spec.log_dir));
+        let seen = match RuntimePaths::new(run_dir, log_dir) {
+            Ok(paths) => self.scan_for(&paths.api_socket),
+            Err(error) => VmmSeen::Inconclusive(error.to_string()),
         };
+        if seen == VmmSeen::Dead { otherwise } else { seen }
+    }
+
+    /// Looks for a VMM by the path of its API socket.
+    pub(super) fn scan_for(&self, api_socket: &Path) -> VmmSeen {
         let table = match self.processes() {
             Ok(table) => table,
-            Err(reason) => return VmmSeen::Inconclusive(reason.clone()),
+            Err(reason) => return VmmSeen::Inconclusive(reason),
         };
-        match table.scan(&self.vmm_binary_name(), &paths.api_socket) {
+        match table.scan(&self.vmm_binary_name(), api_socket) {
             Err(inconclusive) => VmmSeen::Inconclusive(inconclusive.to_string()),
             Ok(found) => match found.as_slice() {
-                [] => otherwise,
+                [] => VmmSeen::Dead,
                 [one] => VmmSeen::Alive(journal_identity(one)),
                 several => {
                     let pids: Vec<String> =
@@ -216,10 +220,6 @@ impl Engine {
         let age = Duration::from_micros(age.unwrap_or(u64::MAX));
         let early = early_exit_report(&paths, &reason, record.spec.config.memory, age);
         let known = (reason != ExitReason::Unknown).then(|| reason.to_string());
-        early.or(known).map(|mut evidence| {
-            let end = (0..=EVIDENCE_MAX).rev().find(|at| evidence.is_char_boundary(*at));
-            evidence.truncate(end.unwrap_or(0));
-            evidence
-        })
+        early.or(known).map(cut_text)
     }
 }

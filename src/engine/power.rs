@@ -8,9 +8,12 @@ use cocoon_model::id::{LaunchToken, VmId};
 use cocoon_model::record::{StopMode, VmRecord, VmState};
 
 use super::caller::Caller;
-use super::drive::Rest;
+use super::drive::{Haste, Rest};
 use super::enter::{Entered, Finished};
 use super::{Engine, EngineError, random};
+
+/// How often a start looks at a VM whose VMM is recorded dead while it looks.
+const LOOKS: usize = 3;
 
 impl Engine {
     /// Starts a VM; one that runs already is fine.
@@ -18,15 +21,22 @@ impl Engine {
     /// # Errors
     /// A refusal, or the step of the launch that failed.
     pub fn start(&self, id: VmId, caller: &Caller) -> Result<Arc<VmRecord>, EngineError> {
-        let entered = self.enter(id, caller)?;
-        let record = there(&entered, id)?;
-        let command = Command::Start {
-            id,
-            seen: self.see_vmm(&entered.guard, &record)?,
-            token: LaunchToken(random::u64()),
-            accelerator: self.accelerator(),
-        };
-        self.begin(&entered, caller, id, &command)
+        let entered = self.enter(id, caller, Haste::None)?;
+        for _ in 0..LOOKS {
+            let record = self.vm(id)?.map_or_else(|| there(&entered, id), Ok)?;
+            let command = Command::Start {
+                id,
+                generation: record.core.generation,
+                seen: self.see_vmm(&entered.guard, &record)?,
+                token: LaunchToken(random::u64()),
+                accelerator: self.accelerator(),
+            };
+            match self.begin(&entered, caller, id, &command) {
+                Err(EngineError::Refused(Refusal::Late(_))) => {}
+                begun => return begun,
+            }
+        }
+        Err(Refusal::Late(id).into())
     }
 
     /// Stops a VM; one that is stopped already is fine.
@@ -44,7 +54,8 @@ impl Engine {
         if self.vm(id)?.is_some_and(|record| record.core.state == VmState::Creating) {
             return Err(Refusal::Creating { id, verb: "stopped" }.into());
         }
-        let entered = self.enter_locked(guard, id, caller)?;
+        let haste = if mode == StopMode::Kill { Haste::Force } else { Haste::None };
+        let entered = self.enter_locked(guard, id, caller, haste)?;
         let record = there(&entered, id)?;
         let command = Command::Stop { id, seen: self.see_vmm(&entered.guard, &record)?, mode };
         self.begin(&entered, caller, id, &command)
@@ -59,7 +70,7 @@ impl Engine {
     ) -> Result<Arc<VmRecord>, EngineError> {
         let settled: Option<Settled> = self.submit_locked(&entered.guard, caller, command)?;
         tracing::debug!(vm = %id, ?settled, "decided");
-        match self.drive(&entered.guard, caller, id)? {
+        match self.drive(&entered.guard, caller, id, Haste::None)? {
             Rest::There(record) => Ok(record),
             Rest::Gone => Err(Refusal::VmNotFound(id).into()),
         }

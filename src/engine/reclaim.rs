@@ -8,6 +8,7 @@ use cocoon_model::id::VmId;
 use cocoon_model::record::VmState;
 
 use super::caller::Caller;
+use super::drive::Haste;
 use super::{Engine, EngineError};
 use crate::host::lock::Holder;
 
@@ -65,7 +66,7 @@ impl Engine {
             }
             Some(_) => {}
         }
-        self.recover_locked(&guard, caller, id)?;
+        self.recover_locked(&guard, caller, id, Haste::None)?;
         Ok(Reconciled::Collected)
     }
 }

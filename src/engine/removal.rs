@@ -9,7 +9,7 @@ use cocoon_model::record::{DeleteStep, OperationKind, VmRecord};
 use cocoon_model::step::Outcome;
 
 use super::caller::Caller;
-use super::drive::Rest;
+use super::drive::{Haste, Rest};
 use super::effect::perform;
 use super::{Engine, EngineError};
 use crate::host::directory;
@@ -38,11 +38,11 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let asked = self.vm(id)?.ok_or(Refusal::VmNotFound(id))?;
         let guard = self.lock_for_removal(&asked, request, caller)?;
-        let birth = asked.core.operation.is_some_and(|operation| operation.kind.is_birth());
-        let entered = self.enter_locked(guard, id, caller)?;
-        // A creation that ended well since we were asked has made somebody's fresh VM; one that died has not.
-        let expect = (request.wait || birth) && entered.finished.is_none();
-        let expect = expect.then_some(asked.core.generation);
+        let haste = if request.force { Haste::Force } else { Haste::None };
+        let entered = self.enter_locked(guard, id, caller, haste)?;
+        if let Some(found) = &entered.found {
+            refuse_another(&asked, found, request)?;
+        }
         let record = match &entered.rest {
             // A dead creation or removal was all that there was of it.
             Rest::Gone if entered.finished.is_some() => return Ok(()),
@@ -50,9 +50,9 @@ impl Engine {
             Rest::There(record) => record,
         };
         let seen = self.see_vmm(&entered.guard, record)?;
-        let command = Command::Delete { id, seen, force: request.force, expect };
+        let command = Command::Delete { id, seen, force: request.force, expect: None };
         self.submit_locked(&entered.guard, caller, &command)?;
-        match self.drive(&entered.guard, caller, id)? {
+        match self.drive(&entered.guard, caller, id, haste)? {
             Rest::Gone => {
                 self.sweep_ops_lock(&entered.guard);
                 Ok(())
@@ -135,7 +135,7 @@ impl Engine {
 
     /// The same, if there is no record of it: taking the lock has made the file.
     pub(super) fn sweep_if_gone(&self, guard: &OpsGuard, id: VmId) {
-        if let Ok(None) = self.peek(id) {
+        if let Ok(None) = self.vm(id) {
             self.sweep_ops_lock(guard);
         }
     }
@@ -147,6 +147,24 @@ impl Engine {
     pub fn idle(&self, id: VmId) -> Result<bool, EngineError> {
         Ok(!matches!(self.locks().observe_ops(id.as_str())?, Observed::Held(_)))
     }
+}
+
+/// A creation that ended well since the user asked has made somebody's fresh VM; one that died has not. Under the lock the
+/// record says which: it still names the operation that the user saw, or it has moved on.
+fn refuse_another(
+    asked: &VmRecord,
+    found: &VmRecord,
+    request: RemovalRequest,
+) -> Result<(), EngineError> {
+    let operation = |record: &VmRecord| record.core.operation.map(|operation| operation.id);
+    let birth = asked.core.operation.is_some_and(|operation| operation.kind.is_birth());
+    let died = operation(asked).is_some() && operation(asked) == operation(found);
+    let (expected, found_generation) = (asked.core.generation, found.core.generation);
+    if (request.wait || birth) && !died && expected != found_generation {
+        let id = asked.core.id;
+        return Err(Refusal::MovedOn { id, expected, found: found_generation }.into());
+    }
+    Ok(())
 }
 
 fn in_flight(

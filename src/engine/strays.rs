@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cocoon_model::command::VmmSeen;
 use cocoon_model::id::VmId;
 use cocoon_model::record::BackendKind;
 
@@ -28,7 +29,7 @@ impl Engine {
         if strays.is_empty() {
             return Ok(());
         }
-        let named = self.ledger().named()?;
+        let named = self.named()?;
         for (path, id, reason) in strays {
             match self.collect_directory(&path, id, &named, caller) {
                 Ok(None) => collection.collected.push(Collected {
@@ -82,8 +83,13 @@ impl Engine {
         if self.vm(id)?.is_some() {
             return Ok(Some("it has a record by now".to_owned()));
         }
-        if let Observed::Held(_) = self.locks().observe_vmm(id.as_str())? {
-            return Ok(Some("its VMM lives".to_owned()));
+        match self.locks().observe_vmm(id.as_str())? {
+            Observed::Held(_) => return Ok(Some("its VMM lives".to_owned())),
+            Observed::Free | Observed::NoFile => match self.scan_for(&path.join("api.sock")) {
+                VmmSeen::Dead => {}
+                VmmSeen::Alive(_) => return Ok(Some("its VMM lives".to_owned())),
+                VmmSeen::Inconclusive(reason) => return Ok(Some(reason)),
+            },
         }
         let root = self.root_uuid();
         perform("gc.remove-directory", || directory::remove(path, root, id.as_str()))

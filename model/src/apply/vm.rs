@@ -353,8 +353,10 @@ fn rolled_back(record: &mut VmRecord, stamp: &Stamp, reason: &str) -> Need {
     need(record.core.tombstone.as_ref().is_some_and(leased), "there is no removal to give up")?;
     record.core.tombstone = None;
     record.core.failure = Some(reason.to_owned());
-    // A placeholder keeps its dead owner, so that it stays reclaimable.
-    if record.core.state != VmState::Creating {
+    if record.core.state == VmState::Creating {
+        // Its birth does not go on: it stays for whoever can prove its VMM dead.
+        set_operation(record, stamp, OperationKind::Reclaim);
+    } else {
         clear_operation(record);
     }
     Ok(())

@@ -102,6 +102,7 @@ fn all(id: VmId, events: impl IntoIterator<Item = VmEvent>) -> Decision {
 pub(super) fn start(
     view: &impl View,
     id: VmId,
+    generation: u64,
     seen: &VmmSeen,
     token: LaunchToken,
     accelerator: Accelerator,
@@ -112,6 +113,10 @@ pub(super) fn start(
     };
     Ok(match seen {
         VmmSeen::Inconclusive(reason) => inconclusive(id, reason),
+        // An observer needs no lock: a VMM that was alive may be recorded dead since.
+        VmmSeen::Alive(_) if record.core.generation != generation => {
+            Decision::Refused(Refusal::Late(id))
+        }
         VmmSeen::Alive(_) if record.core.state == VmState::Running => {
             Decision::AlreadySo(Settled::Running)
         }
@@ -169,9 +174,15 @@ pub(super) fn delete(
     })
 }
 
-pub(super) fn adopt(view: &impl View, id: VmId, identity: ProcessIdentity) -> Lookup<Decision> {
+pub(super) fn adopt(
+    view: &impl View,
+    id: VmId,
+    generation: u64,
+    identity: ProcessIdentity,
+) -> Lookup<Decision> {
     Ok(match free(view, id, "adopted")? {
         Err(answer) => answer,
+        Ok(record) if record.core.generation != generation => Decision::Refused(Refusal::Late(id)),
         Ok(record) if record.core.state == VmState::Running => {
             Decision::AlreadySo(Settled::Running)
         }

@@ -201,6 +201,7 @@ impl World {
         let command = match verb {
             Verb::Start => Command::Start {
                 id,
+                generation: self.core(id).map_or(0, |core| core.generation),
                 seen: self.seen(id),
                 token: LaunchToken(self.seq),
                 accelerator: Accelerator::Tcg,
@@ -391,7 +392,9 @@ impl World {
                     Action::TakeOver => self.take_over(&mut actor, id),
                     Action::RecordExit => self.observe(&mut actor, id),
                     Action::Adopt(identity) => {
-                        self.submit(&mut actor, &Command::Adopt { id, identity }).map(|_| ())
+                        let generation = self.core(id).map_or(0, |core| core.generation);
+                        self.submit(&mut actor, &Command::Adopt { id, generation, identity })
+                            .map(|_| ())
                     }
                     other => panic!("nothing to wait for, and yet {other:?}\n{}", self.trace),
                 };

@@ -214,7 +214,10 @@ impl<'a> Stream<'a> {
             }
         }
         if !dead.is_empty() {
-            self.engine.record_exits(&self.caller.another(), &dead)?;
+            // Whoever follows is told by the journal; what it does not take now is tried again at the next look.
+            if let Err(error) = self.engine.record_exits(&self.caller.another(), &dead) {
+                tracing::warn!("exits cannot be recorded: {error}");
+            }
         }
         Ok(())
     }

@@ -121,13 +121,16 @@ pub(super) fn place_from(incoming: &Path, blob: &Path) -> Result<bool, EngineErr
     }
     let Some(hash) = name(blob) else { return Ok(false) };
     let came_in = files(incoming)?;
-    let copy = came_in.iter().find(|path| {
-        name(path).is_some_and(|name| name.split_once('.').is_some_and(|(found, _)| found == hash))
-    });
+    let copy = came_in.iter().find(|path| hash_of_copy(path).as_ref() == Some(&hash));
     if let Some(copy) = copy {
         place(copy, blob)?;
     }
     Ok(blob.exists())
+}
+
+/// The hash of a copy that has come in whole.
+pub(super) fn hash_of_copy(path: &Path) -> Option<String> {
+    name(path)?.split_once('.').map(|(hash, _)| hash.to_owned())
 }
 
 /// Removes files; which they were.

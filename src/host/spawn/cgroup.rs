@@ -80,6 +80,9 @@ impl Scope {
     pub fn remove(&self) -> Result<(), ScopeError> {
         let Ok(mount) = mount_point() else { return Ok(()) };
         let path = mount.join(&self.slice).join(&self.name);
+        if !path.exists() {
+            return Ok(());
+        }
         match std::fs::remove_dir(&path) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
