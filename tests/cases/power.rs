@@ -50,3 +50,34 @@ fn a_guest_that_ignores_the_power_button_is_ended_when_its_time_is_up() {
     assert_eq!(world.inspect("a")["state"], "stopped");
     world.findings_at_rest().none();
 }
+
+#[test]
+fn force_ends_a_stop_that_died_and_nobody_else_holds_the_vm_meanwhile() {
+    let world = world("cocoon.ignore-power-button");
+    for force in [["vm", "stop", "--force", "a"], ["vm", "rm", "--force", "a"]] {
+        world.run(&birth("run", "a", "guest")).ok();
+        die_at(&world, &["vm", "stop", "--timeout", "1h", "a"], "vmm.power-off.before");
+        // A collector leaves the guest its time, and keeps nobody waiting for it.
+        let gc = world.run(&["gc"]).ok();
+        assert!(gc.stderr().contains("still has time to power off"), "{}", gc.told());
+        assert_eq!(world.processes().len(), 1);
+        world.run(&force).ok();
+        assert_eq!(world.processes(), []);
+        world.run(&["gc"]).ok();
+        if world.list().len() == 1 {
+            world.run(&["vm", "rm", "a"]).ok();
+        }
+        world.findings_at_rest().none();
+    }
+}
+
+#[test]
+fn a_stop_that_died_is_finished_when_the_time_of_its_guest_is_over() {
+    let world = world("cocoon.ignore-power-button");
+    world.run(&birth("run", "a", "guest")).ok();
+    die_at(&world, &["vm", "stop", "--timeout", "0s", "a"], "vmm.power-off.before");
+    world.run(&["gc"]).ok();
+    assert_eq!(world.processes(), []);
+    assert_eq!(world.inspect("a")["last_transition_reason"], "stop-user");
+    world.findings_at_rest().none();
+}

@@ -93,3 +93,15 @@ fn a_removal_waits_for_a_start_that_fails() {
     assert_eq!(world.processes(), []);
     world.findings_at_rest().none();
 }
+
+#[test]
+fn a_removal_that_waits_takes_a_crashed_vm_for_what_the_user_saw() {
+    let world = world("");
+    world.run(&birth("run", "a", "guest")).ok();
+    let pid = world.inspect("a")["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.run(&["vm", "wait", "--state", "stopped", "a"]).ok();
+    world.run(&["vm", "rm", "--wait", "a"]).ok();
+    world.findings_at_rest().none();
+}
