@@ -82,7 +82,7 @@ pub const INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "V9",
         name: "finished by replay",
-        sentence: "From every reachable state, once everyone is dead and faults stop, at most two passes of recovery leave nothing half done.",
+        sentence: "From every reachable state, once everyone is dead and faults stop, at most two passes of recovery leave nothing half done; a stop whose guest still has the time that it was given is waited for, not half done.",
         evidence: Evidence::World,
     },
 ];

@@ -101,7 +101,7 @@ pub(crate) const STOP_DEAF: Verb = Verb {
         world.import("console=ttyS0 quiet cocoon.ignore-power-button");
         world.run(&birth(world, "run")).ok();
     },
-    run: |world, crash| world.run_with(&["vm", "stop", "--timeout", "100ms", NAME], crash),
+    run: |world, crash| world.run_with(&["vm", "stop", "--timeout", "0s", NAME], crash),
     next: start_again,
 };
 
@@ -158,7 +158,7 @@ pub(crate) const GC_HALF_STARTED: Verb = gc("gc-half-started", |world| {
 
 pub(crate) const GC_HALF_STOPPED: Verb = gc("gc-half-stopped", |world| {
     running(world);
-    die_at(world, &["vm", "stop", NAME], "vmm.power-off.before");
+    die_at(world, &["vm", "stop", "--timeout", "0s", NAME], "vmm.power-off.before");
 });
 
 pub(crate) const GC_DEAD_VMM: Verb = gc("gc-dead-vmm", |world| {

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use cocoon::host::directory::{self, Found as Directory};
-use cocoon_model::record::{RemovalPhase, VmRecord, VmState};
+use cocoon_model::record::{OperationKind, RemovalPhase, StopMode, VmRecord, VmState};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::history::History;
@@ -194,7 +195,7 @@ impl Seen {
     fn judge_record_at_rest(&self, vm: &VmRecord, judged: &mut Findings) {
         let core = &vm.core;
         let who = format!("VM {} \"{}\"", core.id, core.name);
-        if let Some(operation) = core.operation {
+        if let Some(operation) = core.operation.filter(|_| !guest_has_time(vm)) {
             judged.add("V9", format!("{who} is in the middle of {}", operation.kind.as_str()));
         }
         if core.state == VmState::Creating {
@@ -235,6 +236,19 @@ impl Seen {
     fn knows(&self, id: &str) -> bool {
         self.history.vms.contains_key(id)
     }
+}
+
+/// Whether a stop waits for a guest that still has the time it was given: nobody is to cut that short but by force.
+fn guest_has_time(vm: &VmRecord) -> bool {
+    let (Some(operation), Some(began)) = (vm.core.operation, vm.notes.operation_us) else {
+        return false;
+    };
+    let OperationKind::Stop(StopMode::Graceful { timeout_ms }) = operation.kind else {
+        return false;
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let over = u128::from(began.unsigned_abs()) + u128::from(timeout_ms) * 1000;
+    vm.core.state == VmState::Running && now.as_micros() < over
 }
 
 fn lock_files(root: &Path, kind: &str) -> Vec<(String, PathBuf)> {
