@@ -66,8 +66,10 @@ impl Engine {
     /// A root that cannot be used, with the reason.
     pub fn open(settings: Settings) -> Result<Self, EngineError> {
         let home = Home::open(&settings)?;
+        Home::refuse_lost_journal(&settings.root_dir)?;
         let locks = Locks::open(&settings.root_dir)?;
         let ledger = Mutex::new(Ledger::of_root(&settings.root_dir.join("journal"), home.uuid())?);
+        Home::note_journal(&settings.root_dir)?;
         let backend = Box::new(Qemu::new(settings.qemu_binary.clone()));
         Ok(Self { settings, home, locks, ledger, backend, processes: OnceLock::new() })
     }

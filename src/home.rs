@@ -10,13 +10,18 @@
 //!
 //! Root, run and log directory carry the root's uuid, so that nothing of another installation is ever touched.
 
+use std::fs::File;
 use std::path::Path;
 
 use uuid::Uuid;
 
 use crate::engine::EngineError;
+use crate::engine::effect::perform;
 use crate::host::directory::{self, DirectoryError, Kind};
 use crate::settings::Settings;
+
+/// The file that says that the root has a journal.
+const JOURNAL_NOTE: &str = ".cocoon-journal";
 
 /// An opened root.
 #[derive(Debug, Clone)]
@@ -51,6 +56,40 @@ impl Home {
             }
         }
         Ok(Self { uuid })
+    }
+
+    /// Refuses a root that had a journal and has none: a new one would know of none of its VMs.
+    ///
+    /// # Errors
+    /// If the journal is gone.
+    pub fn refuse_lost_journal(root: &Path) -> Result<(), EngineError> {
+        let journal = root.join("journal");
+        let segments = std::fs::read_dir(journal.join("seg"));
+        let empty = segments.map_or(true, |mut entries| entries.next().is_none());
+        if empty && root.join(JOURNAL_NOTE).exists() {
+            return Err(EngineError::Host(format!(
+                "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; put a copy of that directory back in its place, or choose another root",
+                root.display(),
+                journal.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Notes, once, that the root has a journal.
+    ///
+    /// # Errors
+    /// If the note cannot be written.
+    pub fn note_journal(root: &Path) -> Result<(), EngineError> {
+        let note = root.join(JOURNAL_NOTE);
+        if note.exists() {
+            return Ok(());
+        }
+        let noted = perform("home.note-journal", || {
+            File::create(&note)?;
+            File::open(root)?.sync_all()
+        });
+        noted.map_err(EngineError::io("note the journal in", note))
     }
 
     /// The mark that this root's directories carry.

@@ -73,7 +73,7 @@ pub enum JournalError {
     },
     /// What was once durable is gone or changed.
     #[error(
-        "the journal is damaged: {what} ({}, seq {seq}, offset {offset}); nothing was changed. Look with `cocoon journal verify`, then `cocoon journal restore` a backup",
+        "the journal is damaged: {what} ({}, seq {seq}, offset {offset}); nothing was changed. Look with `cocoon journal verify`, then put a copy of the journal directory from before back in its place",
         path.display()
     )]
     Damaged {

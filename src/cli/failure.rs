@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::output;
 use crate::engine::{EngineError, ErrorKind};
 use crate::settings::SettingsError;
 
@@ -94,9 +95,9 @@ pub(super) fn report(error: &CliError) -> ExitCode {
 
 /// Tells one failure on stderr.
 pub(super) fn tell(error: &str, hint: Option<&str>) {
-    eprintln!("Error: {error}");
+    output::say(&format!("Error: {error}"));
     if let Some(hint) = hint {
-        eprintln!("Hint: {hint}");
+        output::say(&format!("Hint: {hint}"));
     }
 }
 

@@ -71,9 +71,9 @@ impl Engine {
             .inspect_err(|_| self.sweep_if_gone(&guard, id));
         match born? {
             Rest::There(record) => Ok(record),
-            Rest::Gone => {
-                Err(EngineError::Bug(format!("VM {id} is gone right after its creation")))
-            }
+            Rest::Gone => Err(EngineError::Host(format!(
+                "vm {id} was taken away while it was being created; was its lock file removed by hand?"
+            ))),
         }
     }
 

@@ -212,11 +212,12 @@ impl Engine {
         incoming: &mut Incoming,
         progress: Progress<'_>,
     ) -> Result<(Blob, PathBuf), EngineError> {
-        let mut from = File::open(path).map_err(EngineError::io("open", path))?;
-        let total = from.metadata().map_err(EngineError::io("look at", path))?;
+        // Opening a pipe would wait for its other end.
+        let total = fs::metadata(path).map_err(EngineError::io("look at", path))?;
         if !total.is_file() {
             return Err(EngineError::Invalid(format!("{} is not a file", path.display())));
         }
+        let mut from = File::open(path).map_err(EngineError::io("open", path))?;
         let told = |done| progress(path, done, total.len());
         incoming.copy(&mut from, &self.incoming_dir(), told).map_err(EngineError::io("copy", path))
     }

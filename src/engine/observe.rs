@@ -59,11 +59,14 @@ impl Engine {
         // A process is told from all others by what is recorded of it. Looked at first, it also guards against a lock file
         // that somebody put in the place of the one that the VMM holds.
         let recorded = self.recorded_process(known.as_ref());
-        if recorded != VmmSeen::Dead {
+        let foreign = known.is_some_and(|identity| self.is_foreign(&identity));
+        if recorded != VmmSeen::Dead && !foreign {
             return Ok(recorded);
         }
         Ok(match self.locks().observe_vmm(record.core.id.as_str())? {
             Observed::Free => VmmSeen::Dead,
+            // Where only the lock can tell, it has to be there, and free.
+            Observed::Held(_) | Observed::NoFile if foreign => recorded,
             Observed::NoFile if record.core.launch.is_none() => VmmSeen::Dead,
             // Its lock file was removed under it; a process that lives is found by what it runs.
             Observed::NoFile => self.scan(record, VmmSeen::Dead),
@@ -117,6 +120,11 @@ impl Engine {
             Liveness::Alive => VmmSeen::Alive(*identity),
             Liveness::Inconclusive(reason) => VmmSeen::Inconclusive(reason),
         }
+    }
+
+    /// Whether a recorded process lived in a pid namespace that cannot be seen from here; it may have ended with it.
+    fn is_foreign(&self, identity: &record::ProcessIdentity) -> bool {
+        self.processes().is_ok_and(|table| table.is_foreign(&host_identity(identity)))
     }
 
     /// Whether a recorded process lives. The boot and the namespace of this process are read once.

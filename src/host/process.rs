@@ -181,6 +181,11 @@ impl ProcessTable {
         })
     }
 
+    /// Whether a recorded process lived in another pid namespace than the caller's, where it cannot be looked at.
+    pub fn is_foreign(&self, identity: &ProcessIdentity) -> bool {
+        identity.boot_id == self.boot_id && identity.pid_namespace != self.pid_namespace
+    }
+
     /// The identity of a live process, or `None` when no such process lives.
     pub fn identify(&self, pid: u32) -> Result<Option<ProcessIdentity>, ProcessError> {
         let stat = self.stat(pid)?;

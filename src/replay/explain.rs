@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::filter::fits_vm;
 use super::line::{Actor, Content, Death, Line, Note, Row};
 use super::text;
 use super::track::{Owner, Tracked, Tracker, vm_state};
@@ -77,10 +78,12 @@ pub fn explain(
 
 /// VMs that a reference means, those that changed last at the end.
 fn find(tracker: &Tracker, reference: &str) -> Vec<VmId> {
-    let fits = |(id, vm): &(VmId, &Tracked<VmRecord>)| {
-        vm.name == reference || (!reference.is_empty() && id.as_str().starts_with(reference))
-    };
+    let fits = |(id, vm): &(VmId, &Tracked<VmRecord>)| fits_vm(reference, id.as_str(), &vm.name);
     let mut found: Vec<_> = tracker.vms().filter(fits).collect();
+    // As for verbs, a name comes before the beginning of an id.
+    if found.iter().any(|(_, vm)| vm.name == reference) {
+        found.retain(|(_, vm)| vm.name == reference);
+    }
     found.sort_by_key(|(_, vm)| (vm.record.is_some(), vm.last.0));
     found.into_iter().map(|(id, _)| id).collect()
 }

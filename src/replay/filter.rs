@@ -53,9 +53,8 @@ impl Filter {
     #[must_use]
     pub fn unknown_vm(&self, tracker: &Tracker) -> Option<&str> {
         let vm = self.wanted.vm.as_deref()?;
-        let fits = |(id, tracked): (VmId, &Tracked<VmRecord>)| {
-            tracked.name == vm || id.as_str().starts_with(vm)
-        };
+        let fits =
+            |(id, tracked): (VmId, &Tracked<VmRecord>)| fits_vm(vm, id.as_str(), &tracked.name);
         (!tracker.vms().any(fits)).then_some(vm)
     }
 
@@ -97,9 +96,10 @@ impl Filter {
     }
 
     fn fits_vm(&self, subject: &str, name: &str) -> bool {
-        self.wanted.vm.as_deref().is_none_or(|vm| {
-            subject.strip_prefix("vm/").is_some_and(|id| name == vm || id.starts_with(vm))
-        })
+        self.wanted
+            .vm
+            .as_deref()
+            .is_none_or(|vm| subject.strip_prefix("vm/").is_some_and(|id| fits_vm(vm, id, name)))
     }
 
     fn fits_operation(&self, operation: &str) -> bool {
@@ -112,6 +112,15 @@ impl Filter {
             [&*actor.verb, verb].contains(&wanted)
                 || wanted == actor.pid.to_string()
                 || wanted == actor.to_string()
+                || wanted == actor.verb.replace(' ', "-")
         })
     }
+}
+
+/// The shortest beginning of an id that counts.
+const SHORTEST_PREFIX: usize = 3;
+
+/// Whether a reference means a VM: its id, its name, or the beginning of its id.
+pub(super) fn fits_vm(reference: &str, id: &str, name: &str) -> bool {
+    name == reference || (reference.len() >= SHORTEST_PREFIX && id.starts_with(reference))
 }

@@ -100,3 +100,42 @@ fn a_batch_tells_each_outcome_and_fails_as_a_whole() {
     let empty = sandbox.cocoon(["vm", "list", "-o", "json"]);
     assert_eq!(empty.stdout, "[]\n");
 }
+
+/// What a command says on a terminal.
+fn on_a_terminal(sandbox: &Sandbox, words: &[&str], no_color: &str) -> (Option<i32>, String) {
+    use std::io::Read as _;
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut command = sandbox.command(words);
+    command.env("NO_COLOR", no_color).env("TERM", "xterm").stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).stderr(terminal.slave);
+    let mut child = command.spawn().unwrap();
+    // The command holds the only other end.
+    drop(command);
+    let mut said = Vec::new();
+    // Linux answers EIO when the last other end of a terminal is closed.
+    let _ = std::fs::File::from(terminal.master).read_to_end(&mut said);
+    (child.wait().unwrap().code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_terminal_gets_colours_unless_it_wants_none_and_no_panic() {
+    let sandbox = Sandbox::new();
+    for no_color in ["", "1"] {
+        let (code, said) = on_a_terminal(&sandbox, &["vm", "list"], no_color);
+        assert_eq!((code, said.as_str()), (Some(0), ""));
+    }
+    let file = sandbox.path().join("odd.toml");
+    std::fs::write(&file, "colour = 'red'\n").unwrap();
+    let words = ["vm", "list", "--config", file.to_str().unwrap()];
+    let (code, plain) = on_a_terminal(&sandbox, &words, "1");
+    assert!(code == Some(0) && plain.contains("colour") && !plain.contains('\u{1b}'), "{plain}");
+    let (code, coloured) = on_a_terminal(&sandbox, &words, "");
+    assert!(code == Some(0) && coloured.contains('\u{1b}'), "{coloured}");
+}
+
+#[test]
+fn an_error_that_nobody_can_read_is_no_panic() {
+    let sandbox = Sandbox::new();
+    let ended = sandbox.shell("cocoon vm inspect nosuch 2>/dev/full");
+    ended.says(1, "");
+}

@@ -114,3 +114,18 @@ fn a_configuration_that_cannot_be_understood_is_told() {
     assert!(String::from_utf8_lossy(&listed.stderr).contains("COCOON_POOL_SIZE=many"));
     sandbox.cocoon(["vm", "list", "--log-level", "loud"]).says(2, "loud");
 }
+
+#[test]
+fn a_root_whose_journal_is_gone_is_not_taken_for_an_empty_one() {
+    let sandbox = Sandbox::with_guest();
+    sandbox.create("web");
+    let journal = sandbox.root().join("journal");
+    let aside = sandbox.path().join("aside");
+    std::fs::rename(&journal, &aside).unwrap();
+    sandbox.cocoon(["vm", "list"]).says(1, "is gone");
+    std::fs::create_dir(&journal).unwrap();
+    sandbox.cocoon(["gc"]).says(1, "is gone");
+    std::fs::remove_dir(&journal).unwrap();
+    std::fs::rename(&aside, &journal).unwrap();
+    sandbox.cocoon(["vm", "inspect", "web"]).says(0, "");
+}

@@ -128,6 +128,10 @@ impl Later {
 
 pub(super) fn run(args: &BirthArgs, run: bool, global: Global) -> Result<(), CliError> {
     args.later.refuse()?;
+    if args.queue_size != 0 || args.disk_queue_size != 0 {
+        let why = "queues have the size that the hypervisor gives them yet";
+        return Err(CliError::Failed(format!("--queue-size, --disk-queue-size: {why}")));
+    }
     let request = BirthRequest {
         image: args.image.clone(),
         name: args.name.clone(),

@@ -1,6 +1,10 @@
 //! `cocoon vm list` and `cocoon vm inspect`.
 
+use std::sync::Arc;
+
 use clap::Args;
+use cocoon_model::command::VmmSeen;
+use cocoon_model::record::VmRecord;
 use serde::{Serialize, Serializer};
 
 use crate::cli::args::{Format, OutputArg};
@@ -27,8 +31,12 @@ pub(in crate::cli) const COLUMNS: [&str; 10] =
 pub(super) fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {
     let engine = global.engine()?;
     let vms = engine.vms()?;
-    let seen = vms.iter().map(|record| VmObject::glance(&engine, record));
-    let seen = seen.collect::<Result<Vec<_>, EngineError>>()?;
+    // One that cannot be looked at is no reason to hide the others.
+    let glance = |record: &Arc<VmRecord>| {
+        VmObject::glance(&engine, record)
+            .unwrap_or_else(|error| VmmSeen::Inconclusive(error.to_string()))
+    };
+    let seen: Vec<VmmSeen> = vms.iter().map(glance).collect();
     let objects = || vms.iter().zip(&seen).map(|(record, seen)| VmObject::new(record, seen));
     match args.output.format {
         Format::Json => output::json(&Listing(objects)),

@@ -101,10 +101,12 @@ fn sync_directory(dir: &Path) -> io::Result<()> {
 }
 
 /// Moves a synced copy to its place. A blob that is there already has the same content, by its name, and stays: VMs may
-/// have it open. Somebody else may have moved this very copy.
+/// have it open. One of another length was damaged, and is replaced. Somebody else may have moved this very copy.
 fn place(copy: &Path, blob: &Path) -> Result<(), EngineError> {
     let placed = perform("image.place", || {
-        let moved = if blob.exists() { fs::remove_file(copy) } else { fs::rename(copy, blob) };
+        let length = |path: &Path| fs::metadata(path).ok().map(|found| found.len());
+        let whole = length(blob).is_some_and(|there| Some(there) == length(copy));
+        let moved = if whole { fs::remove_file(copy) } else { fs::rename(copy, blob) };
         match moved {
             Err(error) if error.kind() == io::ErrorKind::NotFound && blob.exists() => Ok(()),
             moved => moved,

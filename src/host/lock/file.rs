@@ -195,8 +195,9 @@ fn write_holder(file: &File, holder: &Holder) -> io::Result<()> {
     file.write_all_at(&line, 0)
 }
 
+/// No link is followed, and no other end is waited for where somebody put a pipe.
 fn no_follow() -> i32 {
-    OFlags::NOFOLLOW.bits().cast_signed()
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
 pub(super) fn failure(what: &'static str, path: &Path, source: io::Error) -> LockError {
