@@ -56,7 +56,7 @@ impl FromStr for Id {
     fn from_str(text: &str) -> Result<Self, NotAnId> {
         let bytes: [u8; ID_LEN] =
             text.as_bytes().try_into().map_err(|_| NotAnId(text.to_owned()))?;
-        if bytes.iter().all(|byte| ALPHABET.contains(byte)) {
+        if bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7')) {
             Ok(Self(bytes))
         } else {
             Err(NotAnId(text.to_owned()))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::{ApplyError, IllegalEvent, apply_image, apply_supervisor, apply_vm};
-use crate::event::{Event, Stamp};
+use crate::event::{Event, Stamp, VmEvent};
 use crate::id::{Id, ImageId, VmId};
 use crate::record::{ImageRecord, SupervisorRecord, VmRecord};
 use crate::view::{Base, Lookup, NameSpace, Nothing, View};
@@ -79,7 +79,12 @@ impl<B: Base> State<B> {
         }
         match event {
             Event::Vm(id, event) => {
-                let before = self.vm(*id)?;
+                let before = match event {
+                    // It was decided on a state that knew no such VM. Asking the base again would be the most costly part
+                    // of folding a history that is mostly births.
+                    VmEvent::Prereserved(_) => self.vms.get(id).cloned().flatten(),
+                    _ => self.vm(*id)?,
+                };
                 let after = apply_vm(before.as_deref(), *id, stamp, event)?;
                 self.put_vm(*id, before.as_deref(), after);
             }
