@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cocoon_model::id::ID_LEN;
 
 use crate::fleet::Fleet;
 use crate::process::{Cost, measure};
@@ -241,27 +242,17 @@ fn boot_by_hand(line: &[String], root: &std::path::Path) -> Outcome<Duration> {
     std::fs::File::create(&disk)?.set_len(1 << 30)?;
     let (program, arguments) = line.split_first().ok_or("an empty command line")?;
     let moved = |argument: &String| {
-        let mut words: Vec<String> = Vec::new();
-        for word in argument.split(',') {
-            let moved = match word.split_once('=').map_or(("", word), |(key, path)| (key, path)) {
-                (key, path)
-                    if path.starts_with(&*root.to_string_lossy()) && !path.contains("/images/") =>
-                {
-                    let name = std::path::Path::new(path).file_name().unwrap_or_default();
-                    let path = dir.join(name).to_string_lossy().into_owned();
-                    if key.is_empty() { path } else { format!("{key}={path}") }
+        // `<root>/r/run/qemu/<id>` and `<root>/r/log/qemu/<id>`: 26 characters of id.
+        ["run", "log"].iter().fold(argument.clone(), |argument, kind| {
+            let parent = root.join("r").join(kind).join("qemu").to_string_lossy().into_owned();
+            match argument.split_once(&parent) {
+                Some((_, rest)) if rest.len() > ID_LEN => {
+                    let vm = format!("{parent}{}", &rest[..=ID_LEN]);
+                    argument.replace(&vm, &dir.to_string_lossy())
                 }
-                _ => match word.split_once(':') {
-                    Some((kind, path)) if path.starts_with(&*root.to_string_lossy()) => {
-                        let name = std::path::Path::new(path).file_name().unwrap_or_default();
-                        format!("{kind}:{}", dir.join(name).display())
-                    }
-                    _ => word.to_owned(),
-                },
-            };
-            words.push(moved);
-        }
-        words.join(",")
+                _ => argument,
+            }
+        })
     };
     let arguments: Vec<String> =
         arguments.iter().filter(|argument| *argument != "-S").map(moved).collect();
