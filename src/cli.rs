@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::engine::Engine;
+use crate::host::process;
 use crate::settings::{AcceleratorChoice, Given, Settings};
 
 mod args;
@@ -173,6 +174,12 @@ impl Global {
     fn engine(self) -> Result<Engine, CliError> {
         Ok(Engine::open(self.settings()?)?)
     }
+}
+
+/// Writes what is derived from the journal, once the answer is out: nobody waits for it, so it makes nobody wait.
+fn tend(engine: &Engine) {
+    process::step_back();
+    engine.ledger().tend();
 }
 
 fn version(args: &VersionArgs) -> Result<(), CliError> {

@@ -62,8 +62,9 @@ pub use query::Events;
 pub use repair::{Repair, Repaired};
 pub use source::{FrameSource, Frames};
 
-/// The store is due when so many durable events are not in it.
-pub const STORE_EVERY: u64 = 256;
+/// The store is due when so many durable events are not in it. Opening it costs more than writing an event into it by a
+/// factor of thousands, and nobody waits for it: the segments have everything.
+pub const STORE_EVERY: u64 = 2048;
 
 /// So many generations stay open at a time. Each has its cache and its descriptor.
 const MAX_OPEN: usize = 4;

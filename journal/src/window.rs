@@ -1,12 +1,11 @@
 //! Buffered positioned reads of a segment.
 
 use crate::error::JournalError;
-use crate::frame::MAX_FRAME_LEN;
 use crate::segment::Segment;
 
-/// Bytes fetched at once: room for any frame.
-const CHUNK: usize = 128 * 1024;
-const _: () = assert!(CHUNK >= MAX_FRAME_LEN);
+/// Bytes fetched at once, unless one frame needs more. Most readers want the last few hundred events, and what is fetched has
+/// to be cleared first.
+const CHUNK: usize = 32 * 1024;
 
 /// A stretch of a segment, in memory.
 #[derive(Debug, Default)]

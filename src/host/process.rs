@@ -110,6 +110,12 @@ pub enum ProcessError {
     },
 }
 
+/// Lets everyone else go first on the processors, from now on: the calling thread, and those that it starts.
+pub fn step_back() {
+    // Whoever may not be nice is not; it only takes longer for others.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
 /// The identity of the calling process.
 pub fn own_identity() -> Result<ProcessIdentity, ProcessError> {
     let pid = std::process::id();

@@ -32,10 +32,10 @@ impl Fold for Counted {
 }
 
 /// After how many events a segment is sealed in these worlds; by then a checkpoint is due, and the store is behind.
-const SEGMENT: u64 = 520;
+const SEGMENT: u64 = 2100;
 
 /// The variable that says so to `cocoon`.
-pub(crate) const VARIABLE: (&str, &str) = ("COCOON_SEGMENT_EVENTS", "520");
+pub(crate) const VARIABLE: (&str, &str) = ("COCOON_SEGMENT_EVENTS", "2100");
 
 /// Appends events that change no VM until two fewer than a segment takes are there.
 pub(crate) fn fill(world: &World) {

@@ -42,6 +42,8 @@ pub(crate) fn run(kind: Kind, place: &Path) -> Outcome {
         Kind::Cocoon => {
             let mut ledger = Ledger::open(&place.join("journal"))?;
             birth(&mut ledger)?;
+            // As every verb does once its answer is out.
+            cocoon::host::process::step_back();
             ledger.tend();
             Ok(())
         }
