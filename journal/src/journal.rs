@@ -125,3 +125,20 @@ pub trait Journal {
     /// If it cannot be read.
     fn durable(&self) -> Result<Position, JournalError>;
 }
+
+/// A fold that keeps nothing but its position.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unfolded(pub Position);
+
+impl Fold for Unfolded {
+    type Error = std::convert::Infallible;
+
+    fn position(&self) -> Position {
+        self.0
+    }
+
+    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
+        self.0 = frame.position(hash);
+        Ok(())
+    }
+}

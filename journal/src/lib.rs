@@ -93,7 +93,7 @@ mod window;
 
 pub use error::JournalError;
 pub use frame::{Entry, Frame, FrameError, FrameHeader, Hash, Position, Seq, Subject, Writer};
-pub use journal::{Fold, Journal, Outcome, Proposal};
+pub use journal::{Fold, Journal, Outcome, Proposal, Unfolded};
 pub use memory::MemoryJournal;
 pub use segmented::{Frames, Options, SegmentedJournal};
 pub use tail::Tail;

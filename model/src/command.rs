@@ -67,8 +67,6 @@ pub enum Command {
         seen: VmmSeen,
         /// A running VMM is killed first.
         force: bool,
-        /// The generation that the user spoke of; any other is refused.
-        expect: Option<u64>,
     },
     /// What became of a step.
     Report {

@@ -65,9 +65,7 @@ pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lo
             operation::start(view, *id, *generation, seen, *token, *accelerator)
         }
         Command::Stop { id, seen, mode } => operation::stop(view, *id, seen, *mode),
-        Command::Delete { id, seen, force, expect } => {
-            operation::delete(view, *id, seen, *force, *expect)
-        }
+        Command::Delete { id, seen, force } => operation::delete(view, *id, seen, *force),
         Command::Report { id, step, outcome } => {
             report::report(view, operation, *id, *step, outcome)
         }

@@ -50,7 +50,7 @@ impl Engine {
             Rest::There(record) => record,
         };
         let seen = self.see_vmm(&entered.guard, record)?;
-        let command = Command::Delete { id, seen, force: request.force, expect: None };
+        let command = Command::Delete { id, seen, force: request.force };
         self.submit_locked(&entered.guard, caller, &command)?;
         match self.drive(&entered.guard, caller, id, haste)? {
             Rest::Gone => {

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cocoon::codec;
-use cocoon_journal::{
-    Fold, Frame, Hash, Journal as _, Options, Position, Proposal, SegmentedJournal, Writer,
-};
+use cocoon_journal::{Journal as _, Options, Proposal, SegmentedJournal, Unfolded, Writer};
 use cocoon_model::event::supervisor::Stopped;
 use cocoon_model::event::{Event, SupervisorEvent};
 use cocoon_test_world::World;
@@ -13,23 +11,6 @@ use uuid::Uuid;
 
 /// The most events of a frame.
 const FRAME: u64 = 16;
-
-/// Only counts.
-#[derive(Debug, Default)]
-struct Counted(Position);
-
-impl Fold for Counted {
-    type Error = std::convert::Infallible;
-
-    fn position(&self) -> Position {
-        self.0
-    }
-
-    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
-        self.0 = frame.position(hash);
-        Ok(())
-    }
-}
 
 /// After how many events a segment is sealed in these worlds; by then a checkpoint is due, and the store is behind.
 const SEGMENT: u64 = 2100;
@@ -42,7 +23,7 @@ pub(crate) fn fill(world: &World) {
     let options = Options { segment_events: SEGMENT, ..Options::default() };
     let end = SEGMENT - 2;
     let mut journal = SegmentedJournal::open(&world.root().join("journal"), options).unwrap();
-    let mut counted = Counted::default();
+    let mut counted = Unfolded::default();
     journal.refresh(&mut counted).unwrap();
     while counted.0.seq < end {
         let missing = end - counted.0.seq;
@@ -50,7 +31,7 @@ pub(crate) fn fill(world: &World) {
     }
 }
 
-fn append(journal: &mut SegmentedJournal, counted: &mut Counted, events: u64) {
+fn append(journal: &mut SegmentedJournal, counted: &mut Unfolded, events: u64) {
     let writer = Writer {
         operation: Uuid::from_u128(1),
         pid: std::process::id(),

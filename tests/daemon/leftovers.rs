@@ -60,7 +60,7 @@ fn an_interrupted_delete_is_resumed() {
         let run_dir = engine.vm(id).unwrap().unwrap().spec.run_dir.clone();
         let caller = Caller::new("vm rm", None).unwrap();
         // The deletion has begun, files may be gone, and whoever did it is no more.
-        let delete = Command::Delete { id, seen: VmmSeen::Dead, force: false, expect: None };
+        let delete = Command::Delete { id, seen: VmmSeen::Dead, force: false };
         let step = Step::ProveVmmDead { kill: false };
         let proven = Command::Report { id, step, outcome: Outcome::Done };
         for command in [delete, proven] {

@@ -8,23 +8,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::frame::{Entry, Subject, Writer};
-use crate::journal::{Fold, Journal, Proposal};
+use crate::journal::{Journal, Proposal, Unfolded};
 use crate::segmented::{Options, SegmentedJournal};
-
-struct Position0(Position);
-
-impl Fold for Position0 {
-    type Error = std::convert::Infallible;
-
-    fn position(&self) -> Position {
-        self.0
-    }
-
-    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
-        self.0 = frame.position(hash);
-        Ok(())
-    }
-}
 
 /// A journal of `events` frames of one event each, ten frames a segment (the seal included).
 struct Made {
@@ -36,7 +21,7 @@ impl Made {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { segment_events: 9, ..Options::default() };
         let mut journal = SegmentedJournal::open(&dir.path().join("journal"), options).unwrap();
-        let mut fold = Position0(Position::default());
+        let mut fold = Unfolded(Position::default());
         let writer =
             Writer { operation: Uuid::from_u128(1), pid: 1, start_time: 1, verb: "test".into() };
         for n in 0..events {

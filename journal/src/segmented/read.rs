@@ -16,7 +16,7 @@ use crate::cursor::{Cursor, Found, From, Step};
 use crate::error::JournalError;
 use crate::frame::{Frame, Hash, Position, Seq, Writer};
 use crate::head::Head;
-use crate::journal::Fold;
+use crate::journal::{Fold, Unfolded};
 use crate::lock::Lock;
 use crate::view::{Stop, View};
 
@@ -146,22 +146,6 @@ fn durable_without_head(journal: &SegmentedJournal) -> Result<Position, JournalE
     view.advance(None, &mut Unfolded(view.end().position()))?;
     view.sync_pending()?;
     Ok(view.end().position())
-}
-
-/// A fold that keeps nothing but its position.
-struct Unfolded(Position);
-
-impl Fold for Unfolded {
-    type Error = std::convert::Infallible;
-
-    fn position(&self) -> Position {
-        self.0
-    }
-
-    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
-        self.0 = frame.position(hash);
-        Ok(())
-    }
 }
 
 impl SegmentedJournal {

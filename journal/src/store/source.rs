@@ -2,7 +2,7 @@
 
 use crate::error::{AnyError, JournalError};
 use crate::frame::{Frame, Hash, Position, Seq};
-use crate::journal::{Fold, Journal};
+use crate::journal::{Journal, Unfolded};
 
 /// Frames in order, each with its hash.
 pub type Frames<'a> = Box<dyn Iterator<Item = Result<(Frame, Hash), AnyError>> + 'a>;
@@ -35,24 +35,8 @@ impl<J: Journal> FrameSource for J {
     }
 
     fn end(&self) -> Result<Position, AnyError> {
-        let mut end = End(self.durable()?);
+        let mut end = Unfolded(self.durable()?);
         self.refresh(&mut end)?;
         Ok(end.0)
-    }
-}
-
-/// A fold that keeps nothing but its position.
-struct End(Position);
-
-impl Fold for End {
-    type Error = std::convert::Infallible;
-
-    fn position(&self) -> Position {
-        self.0
-    }
-
-    fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), Self::Error> {
-        self.0 = frame.position(hash);
-        Ok(())
     }
 }

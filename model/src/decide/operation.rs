@@ -145,21 +145,11 @@ pub(super) fn stop(view: &impl View, id: VmId, seen: &VmmSeen, mode: StopMode) -
     })
 }
 
-pub(super) fn delete(
-    view: &impl View,
-    id: VmId,
-    seen: &VmmSeen,
-    force: bool,
-    expect: Option<u64>,
-) -> Lookup<Decision> {
+pub(super) fn delete(view: &impl View, id: VmId, seen: &VmmSeen, force: bool) -> Lookup<Decision> {
     let record = match free(view, id, "removed")? {
         Ok(record) => record,
         Err(answer) => return Ok(answer),
     };
-    let found = record.core.generation;
-    if let Some(expected) = expect.filter(|&expected| expected != found) {
-        return Ok(Decision::Refused(Refusal::MovedOn { id, expected, found }));
-    }
     let kind = if force { RemovalKind::ForcedDelete } else { RemovalKind::Delete };
     Ok(match seen {
         VmmSeen::Inconclusive(reason) => inconclusive(id, reason),

@@ -210,9 +210,7 @@ impl World {
                 let mode = if kill { StopMode::Kill } else { StopMode::Graceful { timeout_ms: 1 } };
                 Command::Stop { id, seen: self.seen(id), mode }
             }
-            Verb::Delete { force } => {
-                Command::Delete { id, seen: self.seen(id), force, expect: None }
-            }
+            Verb::Delete { force } => Command::Delete { id, seen: self.seen(id), force },
             _ => return Ok(()),
         };
         self.submit(actor, &command)?;

@@ -29,10 +29,10 @@ pub(in crate::cli) struct BirthArgs {
     /// Network cards, 0 or 1 (user-mode)
     #[arg(long, default_value_t = 1)]
     nics: u8,
-    /// Descriptors a network queue; 0 leaves it to the hypervisor
+    /// Descriptors a network queue; only 0 yet, which leaves it to the hypervisor
     #[arg(long, default_value_t = 0)]
     queue_size: u32,
-    /// Descriptors a disk queue; 0 leaves it to the hypervisor
+    /// Descriptors a disk queue; only 0 yet, which leaves it to the hypervisor
     #[arg(long, default_value_t = 0)]
     disk_queue_size: u32,
     /// Let disks go through the page cache of the host
