@@ -36,6 +36,16 @@ torture N="2000" SEED="":
 model *ARGS:
     cargo nextest run -p cocoon-model {{ARGS}}
 
+# Try other inputs than CI's in every property test, N rounds; a failing round prints its seed: just explore 20
+explore N="10":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for _ in $(seq {{N}}); do
+        export PROPTEST_RNG_SEED=$RANDOM$RANDOM
+        echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
+        cargo nextest run -p cocoon-journal -p cocoon-model -p cocoon --lib --bins --tests -E 'not test(/crash_matrix|torture/)' --status-level fail
+    done
+
 # Measure against peers, in one run: just bench storm|exits|list|reconcile|run (bench NAME --help tells more)
 bench NAME *ARGS:
     cargo build --release --quiet -p cocoon -p cocoon-fake-vmm -p cocoon-bench

@@ -198,13 +198,16 @@ proptest! {
     fn a_cut_grown_or_zeroed_file_never_gives_a_wrong_answer(at: prop::sample::Index, how in 0..3) {
         let model = numbered(300, 90);
         let (_dir, path) = scratch(&model);
-        let mut bytes = fs::read(&path).unwrap();
+        let written = fs::read(&path).unwrap();
+        let mut bytes = written.clone();
         let at = at.index(bytes.len() - 64);
         match how {
             0 => bytes.truncate(at),
             1 => bytes.extend(&bytes[at..at + 64].to_vec()),
             _ => bytes[at..at + 64].fill(0),
         }
+        // A run of zeros inside a value of zeros is no damage.
+        prop_assume!(bytes != written);
         fs::write(&path, bytes).unwrap();
         right_or_error(&path, &model)?;
     }
