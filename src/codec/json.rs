@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{decode, kind_info};
+use crate::cli::vm_object::rfc3339;
 
 struct ToJson;
 
@@ -41,6 +42,18 @@ pub fn journal_event_json(event: &JournalEvent) -> Value {
         }),
         JournalEvent::Salvaged { last_kept, first_lost, lost } => json!({
             "last_kept": last_kept, "first_lost": first_lost, "lost": lost,
+        }),
+        JournalEvent::Restored { last, taken_us, backup } => json!({
+            "last": last, "taken_at": rfc3339(*taken_us), "backup": hex(backup),
+        }),
+        JournalEvent::Imported { last, from, export } => json!({
+            "last": last, "from_root": from, "export": hex(export),
+        }),
+        JournalEvent::Upgraded { from, to, needs } => json!({
+            "from": from, "to": to, "needs": needs,
+        }),
+        JournalEvent::Archived { from, first, hash } => json!({
+            "from": from, "first": first, "hash": hex(hash),
         }),
         _ => Value::Null,
     }

@@ -2,6 +2,7 @@
 //!
 //! Columns are separated by blanks and have none inside, but for the last one, which is prose.
 
+use cocoon_journal::frame::hex_prefix;
 use cocoon_journal::reserved::JournalEvent;
 use cocoon_model::event::{Event, ImageEvent, SupervisorEvent, VmEvent};
 use cocoon_model::record::{OperationKind, RemovalKind, StopMode};
@@ -172,6 +173,20 @@ fn journal_note(event: &JournalEvent) -> String {
         ),
         JournalEvent::Salvaged { last_kept, first_lost, lost } => {
             format!("kept up to {last_kept}, lost from {first_lost} on ({lost} events, 0: unknown)")
+        }
+        JournalEvent::Restored { last, taken_us, backup } => format!(
+            "from backup {}, taken {}, which ends at seq {last}; later events are not here",
+            hex_prefix(backup),
+            rfc3339(*taken_us)
+        ),
+        JournalEvent::Imported { last, from, .. } => {
+            format!("from an export of root {from} that ends at seq {last}")
+        }
+        JournalEvent::Upgraded { from, to, needs } => {
+            format!("from format {from} to {to}; it needs cocoon {needs} or newer")
+        }
+        JournalEvent::Archived { from, first, .. } => {
+            format!("events {from} to {} were moved away", first.saturating_sub(1))
         }
         _ => String::new(),
     }
