@@ -25,6 +25,7 @@ pub(crate) mod random;
 pub mod reclaim;
 pub mod removal;
 pub mod resolve;
+mod room;
 mod steps;
 mod storage;
 mod strays;

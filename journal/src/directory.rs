@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::error::JournalError;
 use crate::frame::{Hash, Seq};
 use crate::head;
-use crate::segment::{Segment, SegmentHeader, write_durably};
+use crate::segment::{Segment, SegmentHeader, write_durably, write_new};
 
 /// Mode of the files that a group may be allowed to read.
 const FILE_MODE: u32 = 0o640;
@@ -126,11 +126,11 @@ impl Directory {
         rename(&temporary, &self.head())
     }
 
-    /// Makes a segment, complete with its header and durable. The caller holds the lock.
+    /// Makes a segment, complete with its header, its reserve and durable. The caller holds the lock.
     pub(crate) fn create_segment(&self, header: &SegmentHeader) -> Result<(), JournalError> {
         let path = self.segment(header.first);
         let temporary = path.with_extension("tmp");
-        write_durably(&temporary, &header.encode(), FILE_MODE)?;
+        write_new(&temporary, header, FILE_MODE)?;
         rename(&temporary, &path)?;
         sync_dir(&self.segments())
     }

@@ -29,6 +29,19 @@ pub enum JournalError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// There is no room but what is kept for whoever frees space. Nothing was written.
+    #[error(
+        "the disk is full ({}: {source}); {} KiB are kept for stop, rm and gc: free space, e.g. with `cocoon gc` or `cocoon vm rm`, and try again",
+        path.display(), kept / 1024
+    )]
+    OnlyReserveLeft {
+        /// The segment that cannot grow.
+        path: PathBuf,
+        /// Bytes that are kept.
+        kept: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Locks and syncs of network file systems cannot be relied upon.
     #[error(
         "{} lies on {kind}, where locks and syncs cannot be relied upon; use a local file system",
@@ -197,6 +210,7 @@ impl JournalError {
             Self::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
+            Self::OnlyReserveLeft { .. } => true,
             Self::Unacknowledged { source, .. } => source.is_full_disk(),
             _ => false,
         }

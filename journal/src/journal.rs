@@ -27,8 +27,12 @@ pub trait Fold {
 /// What a decision comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposal<T> {
-    /// These events, as one frame, and an answer that holds once they are durable.
+    /// These events, as one frame, and an answer that holds once they are durable. Refused with
+    /// [`JournalError::OnlyReserveLeft`] on a full disk.
     Append(Vec<Entry>, T),
+    /// The same for events that free space, end something or finish what was begun: on a full disk they
+    /// may use the room that is kept for them.
+    AppendFromReserve(Vec<Entry>, T),
     /// An answer that needs no event.
     Answer(T),
 }
@@ -58,8 +62,9 @@ pub trait Journal {
     /// * [`JournalError::Decide`] and [`JournalError::Fold`] carry the fold's own error; nothing of
     ///   the proposal was written.
     /// * [`JournalError::Frame`] if the proposal exceeds a limit; nothing of it was written.
-    /// * [`JournalError::Io`] with [`is_full_disk`](JournalError::is_full_disk) if there is no room;
-    ///   nothing of the proposal was written, and the handle goes on.
+    /// * [`JournalError::OnlyReserveLeft`], and [`JournalError::Io`] with
+    ///   [`is_full_disk`](JournalError::is_full_disk), if there is no room; nothing of the proposal was
+    ///   written, and the handle goes on.
     /// * [`JournalError::Unacknowledged`] if it was written, or applied, but may not survive. This
     ///   handle then answers [`JournalError::Poisoned`] for ever, and the fold must be dropped.
     /// * [`JournalError::Damaged`] and the like if the history cannot be relied upon.
@@ -92,6 +97,9 @@ pub trait Journal {
                 Some(proposal) => Ok(match proposal? {
                     Proposal::Answer(answer) => Proposal::Answer(Some(answer)),
                     Proposal::Append(entries, answer) => Proposal::Append(entries, Some(answer)),
+                    Proposal::AppendFromReserve(entries, answer) => {
+                        Proposal::AppendFromReserve(entries, Some(answer))
+                    }
                 }),
             })?;
             let Outcome { answer: Some(answer), seqs, position } = outcome else {

@@ -51,9 +51,10 @@ impl Lock {
             };
             let lock = Self { file, signals };
             if lock.is_at(path)? {
-                Holder::of(writer)
-                    .record(&lock.file)
-                    .map_err(JournalError::io("write to", path))?;
+                // Only messages depend on the record: a full or failing disk keeps nobody from the lock.
+                if let Err(error) = Holder::of(writer).record(&lock.file) {
+                    tracing::debug!(%error, path = %path.display(), "the holder is not recorded");
+                }
                 return Ok(lock);
             }
         }

@@ -106,7 +106,8 @@ impl Journal for MemoryJournal {
         catch_up(&frames, fold)?;
         let (entries, answer) =
             match decide(fold).map_err(|error| JournalError::Decide(Box::new(error)))? {
-                Proposal::Append(entries, answer) => (entries, answer),
+                Proposal::Append(entries, answer)
+                | Proposal::AppendFromReserve(entries, answer) => (entries, answer),
                 Proposal::Answer(answer) => {
                     return Ok(Outcome { answer, seqs: None, position: fold.position() });
                 }

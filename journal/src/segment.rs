@@ -17,7 +17,9 @@
 //! ```
 //!
 //! A segment appears under its name complete with its header, and takes frames only once the seal at
-//! the end of the segment before names it and is durable. It is never copied, renamed or truncated.
+//! the end of the segment before names it and is durable. It is never copied or renamed, and no byte of it
+//! is ever cut off. Blocks are allocated past its end while it is live: the reserve that can still be written
+//! on a full disk.
 //! After its last frame there is either the end of the file or nothing but zeroes.
 
 use std::fs::{File, OpenOptions};
@@ -37,10 +39,24 @@ pub const HEADER_LEN: u64 = 128;
 /// The format that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u16 = 1;
 
-/// Blocks are allocated this many bytes ahead.
-const RESERVE: u64 = 64 * 1024;
+/// Bytes past the end of the live segment whose blocks are allocated, for whoever may write on a full
+/// disk: some hundred frames.
+pub const RESERVE: u64 = 256 * 1024;
+/// Blocks are allocated this many bytes further ahead, so that it is not done for each frame.
+const STEP: u64 = 64 * 1024;
+/// What the block count of a file may tell too much, in bytes: it includes the file system's own index.
+const SLACK: u64 = 16 * 1024;
 const HEADER_BYTES: usize = 128;
 const MAGIC: [u8; 8] = *b"CCNSEG\r\n";
+
+/// Which room a frame may be written into when the disk is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All but the reserve.
+    Ordinary,
+    /// The reserve too.
+    Reserve,
+}
 
 /// What the start of a segment file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,19 +207,37 @@ impl Segment {
         read_at_most(&self.file, buffer, offset).map_err(JournalError::io("read", &self.path))
     }
 
-    /// Makes sure that `len` bytes at `end`, the end of what was written, will find room: blocks are
-    /// allocated past the end of the file, in large steps where there is plenty.
-    pub(crate) fn reserve(&self, end: u64, len: u64) -> Result<(), JournalError> {
-        let action = "find room in";
-        let meta = self.file.metadata().map_err(JournalError::io(action, &self.path))?;
-        if meta.blocks().saturating_mul(512) >= end.saturating_add(len) {
+    /// Makes sure that a frame of `len` bytes at `end`, the end of what was written, will find its blocks
+    /// allocated, and leaves the reserve behind it to those who may use it.
+    pub(crate) fn find_room(&self, end: u64, len: usize, room: Room) -> Result<(), JournalError> {
+        let meta = self.file.metadata().map_err(JournalError::io(FIND_ROOM, &self.path))?;
+        let allocated = meta.blocks().saturating_mul(512).saturating_sub(SLACK);
+        let needed = end.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        let ordinary = needed.saturating_add(RESERVE);
+        let goal = if room == Room::Reserve { needed } else { ordinary };
+        if allocated >= goal {
             return Ok(());
         }
-        let allocate = |len| fallocate(&self.file, FallocateFlags::KEEP_SIZE, end, len);
-        match allocate(RESERVE.max(len)).or_else(|_| allocate(len)) {
-            // A file system that cannot do it says at the write whether there is room.
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(JournalError::errno(action, &self.path)(errno)),
+        match allocate(&self.file, end, ordinary + STEP).or_else(|_| allocate(&self.file, end, goal))
+        {
+            Ok(()) => Ok(()),
+            Err(errno) if room == Room::Ordinary && is_full(errno) => {
+                Err(JournalError::OnlyReserveLeft {
+                    path: self.path.clone(),
+                    kept: allocated.saturating_sub(end),
+                    source: errno.into(),
+                })
+            }
+            Err(errno) => Err(JournalError::errno(FIND_ROOM, &self.path)(errno)),
+        }
+    }
+
+    /// Gives back what was allocated past the end: this segment is sealed. The caller holds the lock.
+    pub(crate) fn release_reserve(&self) {
+        // Cut to its own length it keeps every byte. Where that fails, some blocks stay taken.
+        let released = self.file.metadata().and_then(|meta| self.file.set_len(meta.len()));
+        if let Err(error) = released {
+            tracing::debug!(%error, path = %self.path.display(), "the reserve stays with a sealed segment");
         }
     }
 
@@ -214,6 +248,39 @@ impl Segment {
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         self.file.sync_data().map_err(JournalError::io("sync", &self.path))
     }
+}
+
+const FIND_ROOM: &str = "find room in";
+
+/// Allocates blocks from `from` to `to` without changing the length of the file.
+fn allocate(file: &File, from: u64, to: u64) -> Result<(), Errno> {
+    loop {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, from, to.saturating_sub(from)) {
+            Err(Errno::INTR) => {}
+            // A file system that cannot do it says at the write whether there is room.
+            Ok(()) | Err(Errno::OPNOTSUPP) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
+/// Writes a new segment durably under a temporary name, with the reserve that it begins with. Where that
+/// fails, the room it took is given back.
+pub(crate) fn write_new(path: &Path, header: &SegmentHeader, mode: u32) -> Result<(), JournalError> {
+    let written = create_file(path, mode).and_then(|file| {
+        allocate(&file, 0, HEADER_LEN + RESERVE + STEP)
+            .map_err(JournalError::errno(FIND_ROOM, path))?;
+        fill(&file, path, &header.encode())
+    });
+    if written.is_err() {
+        // What stays is replaced by the next attempt.
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 fn damaged_header(path: &Path, seq: Seq, what: String) -> JournalError {
@@ -251,9 +318,16 @@ fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize
 
 /// Writes a whole file durably under a temporary name next to `path`.
 pub(crate) fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> Result<(), JournalError> {
+    fill(&create_file(path, mode)?, path, bytes)
+}
+
+fn create_file(path: &Path, mode: u32) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(mode);
-    let file = options.open(path).map_err(JournalError::io("create", path))?;
+    options.open(path).map_err(JournalError::io("create", path))
+}
+
+fn fill(file: &File, path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     file.write_all_at(bytes, 0).map_err(JournalError::io("write to", path))?;
     file.sync_all().map_err(JournalError::io("sync", path))
 }

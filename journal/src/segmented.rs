@@ -277,14 +277,15 @@ struct Owed {
 impl SegmentedJournal {
     /// Makes `owed` durable and says so in `HEAD`, unless somebody else has.
     fn settle(&self, state: &mut State, owed: &Owed) -> Result<(), JournalError> {
-        let head = state.read_head(self)?;
+        // If it cannot be told what others have synced, this one syncs.
+        let head = state.read_head(self).unwrap_or_default();
         let by_others =
             head.is_some_and(|head| head.boot_id == self.boot_id && head.mark.seq >= owed.mark.seq);
         if !by_others {
             self.boundary("journal.sync.before");
             owed.segment.sync()?;
             self.boundary("journal.sync.after");
-            self.publish(state, owed.mark)?;
+            self.publish(state, owed.mark);
         }
         if let Some(view) = &mut state.view {
             view.learn(owed.mark.seq);
@@ -292,11 +293,15 @@ impl SegmentedJournal {
         Ok(())
     }
 
-    fn publish(&self, state: &State, mark: Mark) -> Result<(), JournalError> {
-        if let Some(file) = &state.head {
-            file.publish(&Head { mark, boot_id: self.boot_id, root: self.root })?;
+    /// Says in `HEAD` that everything up to `mark` is durable. It is, whether that can be said or not: without it the next
+    /// ones write and sync the same frames once more.
+    fn publish(&self, state: &State, mark: Mark) {
+        let head = Head { mark, boot_id: self.boot_id, root: self.root };
+        if let Some(file) = &state.head
+            && let Err(error) = file.publish(&head)
+        {
+            tracing::warn!("{error}; nothing is lost, but the disk needs a look");
         }
         self.boundary("journal.head.after");
-        Ok(())
     }
 }

@@ -22,6 +22,7 @@ use super::caller::Caller;
 use super::effect;
 use super::error::EngineError;
 use super::fold::{FoldError, StateFold};
+use super::room;
 use crate::codec;
 
 /// How long one transaction may wait for the journal's lock; nobody holds it for longer than a write.
@@ -139,7 +140,7 @@ impl Ledger {
                 Decision::Accepted(events) => {
                     let entries =
                         events.iter().map(codec::encode).collect::<Result<Vec<_>, _>>()?;
-                    Ok(Proposal::Append(entries, decision))
+                    Ok(room::propose([command], entries, decision))
                 }
                 Decision::AlreadySo(_) | Decision::Refused(_) => Ok(Proposal::Answer(decision)),
             }
@@ -265,7 +266,7 @@ fn fill_frame(
     operation: OperationId,
     rest: &mut &[Command],
 ) -> Result<Proposal<Vec<Decision>>, FoldError> {
-    let (mut entries, mut decisions) = (Vec::new(), Vec::new());
+    let (mut entries, mut decisions, mut accepted) = (Vec::new(), Vec::new(), Vec::new());
     while let Some((command, after)) = rest.split_first() {
         let decision = decide(fold.state(), operation, command)?;
         if let Decision::Accepted(events) = &decision {
@@ -275,6 +276,7 @@ fn fill_frame(
             for event in events {
                 entries.push(codec::encode(event)?);
             }
+            accepted.push(command);
         }
         decisions.push(decision);
         *rest = after;
@@ -282,7 +284,7 @@ fn fill_frame(
     Ok(if entries.is_empty() {
         Proposal::Answer(decisions)
     } else {
-        Proposal::Append(entries, decisions)
+        room::propose(accepted, entries, decisions)
     })
 }
 

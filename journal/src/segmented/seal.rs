@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  under LOCK                                             a crash here leaves
-//!  1 next segment: temporary, synced, renamed,            a segment that no seal names: swept by
-//!    directory synced          journal.seal.created       the next writer
+//!  1 next segment with its reserve: temporary, synced,    a segment that no seal names: swept by
+//!    renamed, directory synced   journal.seal.created     the next writer
 //!  2 JournalSealed{next} written with the frame
 //!    that filled the segment   journal.write.after        a seal, perhaps not durable: the next
 //!                                                         writer writes and syncs it again first
@@ -18,7 +18,7 @@ use crate::error::JournalError;
 use crate::frame::{Frame, Seq, Writer, hash_of};
 use crate::journal::Fold;
 use crate::reserved::JournalEvent;
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, Room, SegmentHeader};
 use crate::view::{View, feed};
 
 /// A seal that is about to be written.
@@ -52,9 +52,8 @@ pub(super) fn prepare<F: Fold>(
         prev_last_len: end.last_len,
     };
     journal.boundary("journal.seal.before");
-    let room = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let made = sweep(journal, view)
-        .and_then(|()| view.segment().reserve(view.end().offset, room))
+        .and_then(|()| view.segment().find_room(view.end().offset, bytes.len(), Room::Reserve))
         .and_then(|()| journal.directory.create_segment(&header));
     if let Err(error) = made {
         tracing::warn!(%error, "the segment is full but the next cannot be made; it grows on");
@@ -95,10 +94,12 @@ pub(super) fn finish(
     view.segment().sync()?;
     journal.boundary("journal.seal.synced");
     view.learn(sealing.mark.seq);
+    view.segment().release_reserve();
     if let Some(fault) = view.cross_seal()? {
         return Err(view.damaged(fault.to_string()));
     }
-    journal.publish(state, sealing.mark)
+    journal.publish(state, sealing.mark);
+    Ok(())
 }
 
 /// Writes and syncs the pending end of a sealed segment.

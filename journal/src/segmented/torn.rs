@@ -6,7 +6,8 @@
 //!    calls durable
 //!  seal whose next segment is not there       damage
 //!  anything else bad at the end               tail of a dead writer: its bytes are saved under
-//!                                             their hash, the cut is journalled, they are overwritten
+//!                                             their hash (unless the disk is full), the cut is
+//!                                             journalled, they are overwritten
 //! ```
 
 use super::{Author, SegmentedJournal, State, seal, transact};
@@ -17,7 +18,7 @@ use crate::frame::{Frame, MAGIC, Position, Seq, Writer, hash_of};
 use crate::head::Head;
 use crate::journal::Fold;
 use crate::reserved::JournalEvent;
-use crate::segment::write_durably;
+use crate::segment::{Room, write_durably};
 use crate::view::{Stop, View};
 
 /// Longest tail that is looked at; a segment is sealed long before.
@@ -116,12 +117,18 @@ fn cut<F: Fold>(
     let end = view.end();
     let hash = hash_of(&tail);
     let length = u64::try_from(tail.len()).unwrap_or(u64::MAX);
-    put_aside(journal, end.segment, end.offset, &tail)?;
+    match put_aside(journal, end.segment, end.offset, &tail) {
+        // Nothing of it was ever acknowledged; what frees space must be able to go on.
+        Err(error) if error.is_full_disk() => {
+            tracing::warn!("the unfinished tail of a dead writer is cut without a copy of it: {error}");
+        }
+        put_aside => put_aside?,
+    }
     journal.boundary("journal.tail.saved");
     tracing::warn!(segment = end.segment, offset = end.offset, length, %fault, "cutting the unfinished tail of a dead writer");
     let event = JournalEvent::TailCut { segment: end.segment, offset: end.offset, length, hash };
     let author = Author::journal(writer);
-    transact::append_as(journal, state, fold, &author, vec![event.to_entry()?])?;
+    transact::append_as(journal, state, fold, &author, vec![event.to_entry()?], Room::Reserve)?;
     Ok(Cut { end: end.offset.saturating_add(length) })
 }
 
@@ -162,7 +169,11 @@ fn put_aside(
         return Ok(());
     }
     let temporary = path.with_extension("tmp");
-    write_durably(&temporary, tail, 0o600)?;
+    if let Err(error) = write_durably(&temporary, tail, 0o600) {
+        // What was written of it takes up room.
+        let _ = std::fs::remove_file(&temporary);
+        return Err(error);
+    }
     std::fs::rename(&temporary, &path).map_err(JournalError::io("rename", &temporary))?;
     sync_dir(&dir)
 }

@@ -25,6 +25,7 @@ use crate::frame::{Entry, Seq, Writer, hash_of};
 use crate::head::Head;
 use crate::journal::{Fold, Outcome, Proposal};
 use crate::lock::Lock;
+use crate::segment::Room;
 use crate::view::{Stop, View, feed};
 
 /// The answers, each with the sequence numbers of its events.
@@ -164,7 +165,10 @@ fn decide_all<F: Fold, T>(
         let answer = match proposal.map_err(|error| JournalError::Decide(Box::new(error)))? {
             Proposal::Answer(answer) => (answer, None),
             Proposal::Append(entries, answer) => {
-                (answer, Some(append(journal, state, fold, writer, entries)?))
+                (answer, Some(append(journal, state, fold, writer, entries, Room::Ordinary)?))
+            }
+            Proposal::AppendFromReserve(entries, answer) => {
+                (answer, Some(append(journal, state, fold, writer, entries, Room::Reserve)?))
             }
         };
         answers.push(answer);
@@ -192,13 +196,14 @@ fn append<F: Fold>(
     fold: &mut F,
     writer: &Writer,
     entries: Vec<Entry>,
+    room: Room,
 ) -> Result<RangeInclusive<Seq>, JournalError> {
     let ordinal = match state.operation {
         (operation, count) if operation == writer.operation => count,
         _ => 0,
     };
     let author = Author { writer, operation: writer.operation, ordinal };
-    let seqs = append_as(journal, state, fold, &author, entries)?;
+    let seqs = append_as(journal, state, fold, &author, entries, room)?;
     state.operation = (writer.operation, ordinal.saturating_add(1));
     Ok(seqs)
 }
@@ -209,13 +214,14 @@ pub(super) fn append_as<F: Fold>(
     fold: &mut F,
     author: &Author<'_>,
     entries: Vec<Entry>,
+    room: Room,
 ) -> Result<RangeInclusive<Seq>, JournalError> {
     let view = state.view.as_mut().ok_or(JournalError::Poisoned)?;
     let frame = journal.frame(entries, author, view.end(), view.known());
     let bytes = frame.encode()?;
     let hash = hash_of(&bytes);
     // A full disk is met here, before the fold has gone ahead, and leaves this handle as it was.
-    view.segment().reserve(view.end().offset, u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+    view.segment().find_room(view.end().offset, bytes.len(), room)?;
     feed(fold, &frame, hash)?;
     view.append(&frame, hash, bytes);
     Ok(frame.header.seq..=frame.last_seq())
