@@ -32,6 +32,15 @@ crash *ARGS:
 torture N="2000" SEED="":
     COCOON_TORTURE={{N}} {{ if SEED == "" { "" } else { "COCOON_SEED=" + SEED } }} cargo nextest run -p cocoon --features crash-points --test torture --no-capture
 
+# Cut the power of a real file system N times under load (root): just power-cuts 40
+power-cuts N="40":
+    POWER_CUTS={{N}} COCOON_REQUIRE=powercut cargo nextest run -p cocoon-journal --test power_cut --no-capture
+
+# Fail every EVERY-th call of the journal's files with each of its errors, and N of whole commands: just faults 1 1000
+faults EVERY="1" N="1000":
+    JOURNAL_FAULTS={{EVERY}} cargo nextest run -p cocoon-journal --test journal --no-capture faults::
+    COCOON_FAULTS={{N}} cargo nextest run -p cocoon --test disks --no-capture failing::
+
 # The pure model: its unit tests and its small world, searched whole
 model *ARGS:
     cargo nextest run -p cocoon-model {{ARGS}}

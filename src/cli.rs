@@ -120,6 +120,7 @@ struct VersionArgs {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    name_oversized_files();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
@@ -127,6 +128,16 @@ pub fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
+    }
+}
+
+/// A file that must not grow further (`ulimit -f`) gives an error that can be told, not a silent death. What is started
+/// gets its signals back.
+fn name_oversized_files() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: no handler of ours is involved.
+    if let Err(error) = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) } {
+        tracing::debug!(%error, "SIGXFSZ keeps ending this process");
     }
 }
 

@@ -64,8 +64,13 @@ impl Home {
     /// If the journal is gone.
     pub fn refuse_lost_journal(root: &Path) -> Result<(), EngineError> {
         let journal = root.join("journal");
-        let segments = std::fs::read_dir(journal.join("seg"));
-        let empty = segments.map_or(true, |mut entries| entries.next().is_none());
+        let segments = journal.join("seg");
+        let empty = match std::fs::read_dir(&segments) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            // What cannot be looked at is not gone.
+            Err(error) => return Err(EngineError::io("list", segments)(error)),
+        };
         if empty && root.join(JOURNAL_NOTE).exists() {
             return Err(EngineError::Host(format!(
                 "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; put a copy of that directory back in its place, or choose another root",

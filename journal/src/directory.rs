@@ -18,6 +18,7 @@ use crate::error::JournalError;
 use crate::frame::{Hash, Seq};
 use crate::head;
 use crate::segment::{Segment, SegmentHeader, write_durably, write_new};
+use crate::slow::{For, watched};
 
 /// Mode of the files that a group may be allowed to read.
 const FILE_MODE: u32 = 0o640;
@@ -159,7 +160,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), JournalError> {
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), JournalError> {
     let dir = File::open(path).map_err(JournalError::io("open", path))?;
-    dir.sync_all().map_err(JournalError::io("sync", path))
+    watched(For::Sync, path, || dir.sync_all()).map_err(JournalError::io("sync", path))
 }
 
 /// File systems whose locks or syncs depend on a server.

@@ -53,7 +53,7 @@
 //! * [`frame`]: one decision, its bytes, checksum and chain; [`reserved`]: the journal's own events.
 //! * [`segment`]: files of frames; `head`: how far they are known to be durable.
 //! * `cursor`, `view`: reading frames in order, and what a handle has validated.
-//! * [`lock`]: one writer at a time.
+//! * [`lock`]: one writer at a time; `slow`: telling what is waited for.
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
 //! * [`tail`]: following it as it grows.
 //! * [`verify`], [`export`]: the whole of it, however damaged.
@@ -82,6 +82,7 @@ pub mod reserved;
 mod scan;
 pub mod segment;
 pub mod segmented;
+mod slow;
 pub mod store;
 pub mod table;
 pub mod tail;

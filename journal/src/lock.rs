@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::error::JournalError;
 use crate::frame::Writer;
+use crate::slow::{For, watched};
 
 mod holder;
 mod wait;
@@ -104,7 +105,8 @@ fn lock_file(file: &File, path: &Path, deadline: Instant) -> Result<Option<SigSe
         }
     }
     signals.thread_set_mask().map_err(|errno| signal_error(path, errno))?;
-    let locked = wait::until(file, deadline).map_err(JournalError::io("wait for", path))?;
+    let locked = watched(For::Lock, path, || wait::until(file, deadline))
+        .map_err(JournalError::io("wait for", path))?;
     if locked { block_signals(path).map(Some) } else { Ok(None) }
 }
 

@@ -33,6 +33,7 @@ use uuid::Uuid;
 
 use crate::error::JournalError;
 use crate::frame::{Hash, Seq};
+use crate::slow::{For, watched};
 
 /// Bytes before the first frame.
 pub const HEADER_LEN: u64 = 128;
@@ -218,7 +219,8 @@ impl Segment {
         if allocated >= goal {
             return Ok(());
         }
-        match allocate(&self.file, end, ordinary + STEP).or_else(|_| allocate(&self.file, end, goal))
+        match allocate(&self.file, end, ordinary + STEP)
+            .or_else(|_| allocate(&self.file, end, goal))
         {
             Ok(()) => Ok(()),
             Err(errno) if room == Room::Ordinary && is_full(errno) => {
@@ -246,7 +248,8 @@ impl Segment {
     }
 
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
-        self.file.sync_data().map_err(JournalError::io("sync", &self.path))
+        watched(For::Sync, &self.path, || self.file.sync_data())
+            .map_err(JournalError::io("sync", &self.path))
     }
 }
 
@@ -270,7 +273,11 @@ fn is_full(errno: Errno) -> bool {
 
 /// Writes a new segment durably under a temporary name, with the reserve that it begins with. Where that
 /// fails, the room it took is given back.
-pub(crate) fn write_new(path: &Path, header: &SegmentHeader, mode: u32) -> Result<(), JournalError> {
+pub(crate) fn write_new(
+    path: &Path,
+    header: &SegmentHeader,
+    mode: u32,
+) -> Result<(), JournalError> {
     let written = create_file(path, mode).and_then(|file| {
         allocate(&file, 0, HEADER_LEN + RESERVE + STEP)
             .map_err(JournalError::errno(FIND_ROOM, path))?;
@@ -329,7 +336,7 @@ fn create_file(path: &Path, mode: u32) -> Result<File, JournalError> {
 
 fn fill(file: &File, path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     file.write_all_at(bytes, 0).map_err(JournalError::io("write to", path))?;
-    file.sync_all().map_err(JournalError::io("sync", path))
+    watched(For::Sync, path, || file.sync_all()).map_err(JournalError::io("sync", path))
 }
 
 #[cfg(test)]

@@ -72,7 +72,11 @@ mod tests {
         let begins = report(Step::PrepareStorage, Outcome::Done);
         assert!(!kept_for(std::slice::from_ref(&begins)));
         assert!(!kept_for(&[exit.clone(), begins]), "all of a frame must be such");
-        assert!(kept_for(&[exit, Command::RemoveImage { id: image }, Command::TakeOver { id: vm }]));
+        assert!(kept_for(&[
+            exit,
+            Command::RemoveImage { id: image },
+            Command::TakeOver { id: vm }
+        ]));
         assert!(kept_for(&[report(Step::PrepareStorage, failed())]));
         assert!(kept_for(&[report(Step::ChooseLaunch, failed())]));
     }

@@ -47,7 +47,7 @@ impl Holder {
     }
 
     /// The holder that the file names, if it names one.
-    pub(super) fn read(file: &File) -> Option<Self> {
+    pub(crate) fn read(file: &File) -> Option<Self> {
         let mut line = [0; RECORD_LEN];
         let len = file.read_at(&mut line, 0).ok()?;
         let line = std::str::from_utf8(line.get(..len)?).ok()?;

@@ -120,7 +120,9 @@ fn cut<F: Fold>(
     match put_aside(journal, end.segment, end.offset, &tail) {
         // Nothing of it was ever acknowledged; what frees space must be able to go on.
         Err(error) if error.is_full_disk() => {
-            tracing::warn!("the unfinished tail of a dead writer is cut without a copy of it: {error}");
+            tracing::warn!(
+                "the unfinished tail of a dead writer is cut without a copy of it: {error}"
+            );
         }
         put_aside => put_aside?,
     }

@@ -1,10 +1,11 @@
 //! Disks that fail: writes that cannot be made, pages that vanish after they were written.
 
 use std::cell::{Cell, RefCell};
+use std::io::Write as _;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cocoon_journal::{Journal, JournalError, Options, Proposal, SegmentedJournal};
 use nix::mount::{MsFlags, mount};
@@ -117,8 +118,8 @@ fn a_failed_sync_is_no_acknowledgement_and_the_next_writer_makes_up_for_it() {
     assert_eq!(root.open().durable().unwrap().seq, 3);
 }
 
-/// In a mount namespace of this thread: a file system of 128 KiB.
-fn on_a_small_disk(test: impl FnOnce(&std::path::Path) + Send + 'static) {
+/// In a mount namespace of this thread: a file system of 1 MiB.
+fn on_a_small_disk(test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
         if unshare(CloneFlags::CLONE_NEWNS).is_err() {
             println!("skipped: mounting needs privileges");
@@ -127,7 +128,7 @@ fn on_a_small_disk(test: impl FnOnce(&std::path::Path) + Send + 'static) {
         let dir = tempfile::tempdir().unwrap();
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-        let size = Some("size=128k");
+        let size = Some("size=1m");
         mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
         test(dir.path());
         nix::mount::umount2(dir.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
@@ -135,12 +136,23 @@ fn on_a_small_disk(test: impl FnOnce(&std::path::Path) + Send + 'static) {
     std::thread::spawn(run).join().unwrap();
 }
 
+/// Takes all that is left of the disk.
+fn fill(ballast: &Path) {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(ballast).unwrap();
+    while file.write(&[1; 4096]).is_ok() {}
+}
+
+/// Allocated bytes of a file.
+fn allocated(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
 #[test]
 fn a_full_disk_is_named_and_can_be_left() {
     on_a_small_disk(|dir| {
         let path = dir.join("journal");
         let ballast = dir.join("ballast");
-        std::fs::write(&ballast, vec![1; 64 * 1024]).unwrap();
+        std::fs::write(&ballast, vec![1; 400 * 1024]).unwrap();
         let mut journal = SegmentedJournal::open(&path, Options::default()).unwrap();
         let mut log = Log::default();
         let mut acknowledged = 0;
@@ -151,12 +163,66 @@ fn a_full_disk_is_named_and_can_be_left() {
             }
         };
         assert!(error.is_full_disk(), "{error}");
-        assert!(error.to_string().contains("No space left"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("No space left") && text.contains("KiB are kept for"), "{text}");
+        assert!(acknowledged > 10, "{acknowledged}");
         assert_eq!(log.bodies().len(), acknowledged, "the fold is as it was");
         assert_eq!(read(&path).unwrap(), log, "nothing acknowledged is lost");
         std::fs::remove_file(&ballast).unwrap();
         append(&mut journal, &mut log, "after").unwrap();
         assert_eq!(log.bodies().len(), acknowledged + 1, "the same handle goes on");
+        assert_eq!(read(&path).unwrap(), log);
+    });
+}
+
+/// What is kept serves those that may use it, and only them, to its last byte.
+#[test]
+fn the_reserve_of_a_full_disk_is_for_those_who_may_use_it() {
+    on_a_small_disk(|dir| {
+        let path = dir.join("journal");
+        let mut journal = SegmentedJournal::open(&path, Options::default()).unwrap();
+        let mut log = Log::default();
+        append(&mut journal, &mut log, "before").unwrap();
+        fill(&dir.join("ballast"));
+        let body = "x".repeat(4000);
+        while append(&mut journal, &mut log, body.clone()).is_ok() {}
+        let ordinary = log.bodies().len();
+        let mut urgent = 0;
+        let error = loop {
+            match append_from_reserve(&mut journal, &mut log, body.clone()) {
+                Ok(_) => urgent += 1,
+                Err(error) => break error,
+            }
+            let refused = append(&mut journal, &mut log, "refused").unwrap_err();
+            assert!(matches!(refused, JournalError::OnlyReserveLeft { .. }), "{refused}");
+        };
+        assert!(urgent * 4000 >= 200 * 1024, "{urgent} frames");
+        assert!(error.is_full_disk() && error.to_string().contains("No space left"), "{error}");
+        assert_eq!(log.bodies().len(), ordinary + urgent);
+        assert_eq!(read(&path).unwrap(), log);
+        std::fs::remove_file(dir.join("ballast")).unwrap();
+        append(&mut journal, &mut log, "after").unwrap();
+        assert!(allocated(&path.join("seg/00000000000000000001.seg")) > 512 * 1024, "kept anew");
+        assert_eq!(read(&path).unwrap(), log);
+    });
+}
+
+/// A writer that died while it wrote, and no room for a copy of what it left.
+#[test]
+fn an_unfinished_tail_does_not_lock_a_full_disk() {
+    on_a_small_disk(|dir| {
+        let path = dir.join("journal");
+        let mut journal = SegmentedJournal::open(&path, Options::default()).unwrap();
+        let mut log = Log::default();
+        append(&mut journal, &mut log, "before").unwrap();
+        let segment = path.join("seg/00000000000000000001.seg");
+        fill(&dir.join("ballast"));
+        let file = std::fs::OpenOptions::new().write(true).open(&segment).unwrap();
+        file.write_all_at(&[0xee; 300], file.metadata().unwrap().len()).unwrap();
+        append_from_reserve(&mut journal, &mut log, "urgent").unwrap();
+        assert_eq!(log.bodies(), ["before", "urgent"]);
+        assert_eq!(log.count(cocoon_journal::reserved::JOURNAL_TAIL_CUT), 1);
+        assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0);
         assert_eq!(read(&path).unwrap(), log);
     });
 }
@@ -170,24 +236,19 @@ fn a_seal_waits_for_space() {
         let mut log = Log::default();
         append(&mut journal, &mut log, "0").unwrap();
         let ballast = dir.join("ballast");
-        // Fails when the disk is full; a page stays free for the frame in the segment's last page.
-        let _ = std::fs::write(&ballast, vec![1; 256 * 1024]);
+        fill(&ballast);
         append(&mut journal, &mut log, "1").unwrap();
         append(&mut journal, &mut log, "2").unwrap();
-        assert_eq!(std::fs::read_dir(path.join("seg")).unwrap().count(), 1 + temporary(&path));
+        let files = || std::fs::read_dir(path.join("seg")).unwrap().count();
+        assert_eq!(files(), 1, "and nothing half made that takes room");
         std::fs::remove_file(&ballast).unwrap();
         append(&mut journal, &mut log, "3").unwrap();
-        assert!(path.join("seg/00000000000000000006.seg").exists(), "4 events and the seal");
+        let (sealed, next) = ("seg/00000000000000000001.seg", "seg/00000000000000000006.seg");
+        assert!(path.join(next).exists(), "4 events and the seal");
+        assert!(allocated(&path.join(next)) >= 256 * 1024, "the next has its reserve");
+        assert!(allocated(&path.join(sealed)) < 16 * 1024, "the sealed one gave it back");
         assert_eq!(read(&path).unwrap(), log);
     });
-}
-
-/// Unfinished files of the next segment.
-fn temporary(path: &std::path::Path) -> usize {
-    let entries = std::fs::read_dir(path.join("seg")).unwrap();
-    entries
-        .filter(|entry| entry.as_ref().unwrap().path().extension() == Some("tmp".as_ref()))
-        .count()
 }
 
 #[test]

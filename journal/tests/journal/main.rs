@@ -11,6 +11,7 @@ mod basics;
 mod child;
 mod crash;
 mod failing;
+mod faults;
 mod hostile;
 mod many;
 mod power;

@@ -119,6 +119,16 @@ pub(crate) fn append(
     journal.transact(log, &writer(), deadline(), |_| Ok(Proposal::Append(entries, ())))
 }
 
+/// Appends one event that may use the reserve.
+pub(crate) fn append_from_reserve(
+    journal: &mut impl Journal,
+    log: &mut Log,
+    body: impl Into<String>,
+) -> Result<Outcome<()>, JournalError> {
+    let proposal = Proposal::AppendFromReserve(vec![entry(body)], ());
+    journal.transact(log, &writer(), deadline(), |_| Ok(proposal))
+}
+
 /// Options with small segments.
 pub(crate) fn small_segments(events: u64) -> Options {
     Options { segment_events: events, ..Options::default() }

@@ -20,7 +20,8 @@ pub(crate) fn install() -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // A call that the supervisor has seen is not repeated because of a signal.
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE;
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     // SAFETY: the program is valid for the length of the call, which copies it.
     let listener = unsafe {
         libc::syscall(
@@ -37,15 +38,13 @@ pub(crate) fn install() -> io::Result<OwnedFd> {
     }
 }
 
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`.
-const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
-
 /// Asks for each of the numbers, and lets everything else pass.
 fn program() -> Vec<sock_filter> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let op = |code, k, jt| sock_filter { code, jt, jf: 0, k };
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let code = |code| u16::try_from(code).expect("codes have 16 bits");
+    let op = |operation, k, jt| sock_filter { code: code(operation), jt, jf: 0, k };
     // The number is the first word of what a filter is shown.
     let mut program = vec![op(LOAD, 0, 0)];
     let count = NUMBERS.len();

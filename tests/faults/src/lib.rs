@@ -1,4 +1,4 @@
-//! System calls that fail, or wait, where a test wants it.
+//! System calls that fail, or wait, where a test wants it; and small disks ([`disk`]).
 //!
 //! The kernel asks a supervisor before each call on files that a thread makes, it, its threads and its child processes
 //! (seccomp's user notification). Nothing in the program under test takes part: what fails is the real call of the real
@@ -17,6 +17,7 @@
 )]
 
 mod call;
+pub mod disk;
 mod filter;
 mod supervisor;
 
@@ -105,7 +106,7 @@ pub fn judged<T: Send + 'static>(
         Ok(test())
     });
     if let Ok(listener) = receiver.recv() {
-        std::thread::spawn(move || supervisor::serve(&listener, &judged));
+        std::thread::spawn(move || supervisor::serve(listener, &judged));
     }
     let result = thread.join();
     judging.end();

@@ -33,7 +33,8 @@ impl Judging {
 }
 
 /// Answers until every thread and process that asks is gone.
-pub(crate) fn serve(listener: &OwnedFd, judging: &Judging) {
+pub(crate) fn serve(listener: OwnedFd, judging: &Judging) {
+    let listener = Arc::new(listener);
     loop {
         let mut waited = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waited, PollTimeout::NONE) {
@@ -45,8 +46,8 @@ pub(crate) fn serve(listener: &OwnedFd, judging: &Judging) {
         if !events.contains(PollFlags::POLLIN) {
             return;
         }
-        let Some(asked) = receive(listener) else { continue };
-        answer(listener, &asked, judging);
+        let Some(asked) = receive(&listener) else { continue };
+        answer(&listener, asked, judging);
     }
 }
 
@@ -61,18 +62,27 @@ fn receive(listener: &OwnedFd) -> Option<seccomp_notif> {
     (received == 0).then_some(asked)
 }
 
-fn answer(listener: &OwnedFd, asked: &seccomp_notif, judging: &Judging) {
+fn answer(listener: &Arc<OwnedFd>, asked: seccomp_notif, judging: &Judging) {
     let thread = asked.pid.cast_signed();
     let call = call::read(thread, asked.data.nr, &asked.data.args);
-    let verdict = call.map_or(Verdict::Go, |call| judging.verdict(&call));
-    if let Verdict::Wait(time) = verdict {
-        std::thread::sleep(time);
+    match call.map_or(Verdict::Go, |call| judging.verdict(&call)) {
+        Verdict::Go => respond(listener, &asked, 0),
+        Verdict::Fail(errno) => respond(listener, &asked, errno),
+        Verdict::Wait(time) => {
+            let listener = listener.clone();
+            // Others are not to wait with it.
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                respond(&listener, &asked, 0);
+            });
+        }
     }
-    let (error, flags) = match verdict {
-        Verdict::Fail(errno) => (-errno, 0),
-        Verdict::Go | Verdict::Wait(_) => (0, CONTINUE),
-    };
-    let mut response = seccomp_notif_resp { id: asked.id, val: 0, error, flags };
+}
+
+/// Has the call fail, or be made if there is no errno.
+fn respond(listener: &OwnedFd, asked: &seccomp_notif, errno: i32) {
+    let flags = if errno == 0 { CONTINUE } else { 0 };
+    let mut response = seccomp_notif_resp { id: asked.id, val: 0, error: -errno, flags };
     let request = libc::SECCOMP_IOCTL_NOTIF_SEND;
     // SAFETY: the descriptor is a listener, and the request reads the structure that it names. That it fails because
     // whoever asked has been killed is as good.
