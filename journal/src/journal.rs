@@ -116,6 +116,14 @@ pub trait Journal {
     /// As [`transact`](Self::transact).
     fn refresh<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError>;
 
+    /// As [`refresh`](Self::refresh), but what is read may not be durable yet: only for preparing a decision, whose
+    /// transaction makes durable what it relies on. Whoever answers or refuses instead refreshes first.
+    ///
+    /// # Errors
+    ///
+    /// As [`transact`](Self::transact).
+    fn look_ahead<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError>;
+
     /// The durable frames from the one that holds `seq` on, up to what is durable now.
     ///
     /// # Errors

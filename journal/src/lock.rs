@@ -35,6 +35,7 @@ pub use holder::Holder;
 pub(crate) struct Lock {
     file: File,
     signals: SigSet,
+    waited: bool,
 }
 
 impl Lock {
@@ -47,10 +48,10 @@ impl Lock {
         let started = Instant::now();
         loop {
             let file = open(path)?;
-            let Some(signals) = lock_file(&file, path, deadline)? else {
+            let Some((signals, waited)) = lock_file(&file, path, deadline)? else {
                 return Err(busy(&file, started));
             };
-            let lock = Self { file, signals };
+            let lock = Self { file, signals, waited };
             if lock.is_at(path)? {
                 // Only messages depend on the record: a full or failing disk keeps nobody from the lock.
                 if let Err(error) = Holder::of(writer).record(&lock.file) {
@@ -59,6 +60,11 @@ impl Lock {
                 return Ok(lock);
             }
         }
+    }
+
+    /// Whether somebody else held it first.
+    pub(crate) fn waited(&self) -> bool {
+        self.waited
     }
 
     fn is_at(&self, path: &Path) -> Result<bool, JournalError> {
@@ -92,12 +98,16 @@ fn busy(file: &File, started: Instant) -> JournalError {
     JournalError::Busy { holder: Holder::read(file), waited: started.elapsed() }
 }
 
-/// Locks `file` and blocks the signals of the thread; gives the mask to restore, or `None` at the
-/// deadline.
-fn lock_file(file: &File, path: &Path, deadline: Instant) -> Result<Option<SigSet>, JournalError> {
+/// Locks `file` and blocks the signals of the thread; gives the mask to restore and whether it had to wait, or `None`
+/// at the deadline.
+fn lock_file(
+    file: &File,
+    path: &Path,
+    deadline: Instant,
+) -> Result<Option<(SigSet, bool)>, JournalError> {
     let signals = block_signals(path)?;
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => return Ok(Some(signals)),
+        Ok(()) => return Ok(Some((signals, false))),
         Err(Errno::WOULDBLOCK) => {}
         Err(errno) => {
             let _ = signals.thread_set_mask();
@@ -107,7 +117,10 @@ fn lock_file(file: &File, path: &Path, deadline: Instant) -> Result<Option<SigSe
     signals.thread_set_mask().map_err(|errno| signal_error(path, errno))?;
     let locked = watched(For::Lock, path, || wait::until(file, deadline))
         .map_err(JournalError::io("wait for", path))?;
-    if locked { block_signals(path).map(Some) } else { Ok(None) }
+    if !locked {
+        return Ok(None);
+    }
+    Ok(Some((block_signals(path)?, true)))
 }
 
 fn block_signals(path: &Path) -> Result<SigSet, JournalError> {

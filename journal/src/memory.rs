@@ -127,6 +127,10 @@ impl Journal for MemoryJournal {
         catch_up(&self.lock(), fold)
     }
 
+    fn look_ahead<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError> {
+        catch_up(&self.lock(), fold)
+    }
+
     fn frames_from(
         &self,
         seq: Seq,

@@ -85,6 +85,8 @@ struct State {
     synced: Seq,
     /// Whether segments that no seal names were looked for.
     swept: bool,
+    /// Whether this handle ever had to wait for another writer.
+    met_others: bool,
 }
 
 impl SegmentedJournal {
@@ -120,6 +122,12 @@ impl SegmentedJournal {
     #[must_use]
     pub fn boot_id(&self) -> Uuid {
         self.boot_id
+    }
+
+    /// Whether this handle ever had to wait for another writer.
+    #[must_use]
+    pub fn met_others(&self) -> bool {
+        self.lock_state().met_others
     }
 
     /// The directory of the journal.
@@ -254,6 +262,10 @@ impl Journal for SegmentedJournal {
 
     fn refresh<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError> {
         read::refresh(self, &mut self.lock_state(), fold)
+    }
+
+    fn look_ahead<F: Fold>(&self, fold: &mut F) -> Result<(), JournalError> {
+        read::look_ahead(self, &mut self.lock_state(), fold)
     }
 
     fn frames_from(

@@ -167,16 +167,21 @@ impl View {
     /// that this view has followed a history that was never durable.
     pub(crate) fn compare(&self) -> Result<(), JournalError> {
         let live = self.end().segment;
-        for pending in self.pending.iter().filter(|pending| pending.after.segment == live) {
-            let mut bytes = vec![0; pending.bytes.len()];
-            let len = self.segment().read(&mut bytes, pending.offset())?;
-            if bytes == pending.bytes {
-                continue;
-            }
-            if let Ok((frame, _, hash)) = Frame::decode(bytes.get(..len).unwrap_or_default()) {
+        let here = || self.pending.iter().filter(|pending| pending.after.segment == live);
+        let Some(start) = here().next().map(Pending::offset) else { return Ok(()) };
+        // Pending frames lie back to back.
+        let mut bytes = vec![0; here().map(|pending| pending.bytes.len()).sum()];
+        let len = self.segment().read(&mut bytes, start)?;
+        let mut on_disk = bytes.get(..len).unwrap_or_default();
+        for pending in here() {
+            let (found, rest) = on_disk.split_at(pending.bytes.len().min(on_disk.len()));
+            if found != pending.bytes
+                && let Ok((frame, _, hash)) = Frame::decode(on_disk)
+            {
                 let folded = pending.after.position();
                 return Err(JournalError::Diverged { folded, found: frame.position(hash) });
             }
+            on_disk = rest;
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) fn run(args: &GcArgs, global: Global) -> Result<(), CliError> {
     for error in &collection.failures {
         failure::tell(&error.to_string(), error.hint().as_deref());
     }
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     let all = collection.collected.len() + collection.failures.len();
     match collection.failures.len() {
         0 => Ok(()),

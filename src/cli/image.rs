@@ -129,7 +129,7 @@ fn import(args: &ImportArgs, global: Global) -> Result<(), CliError> {
             output::say(&format!("image imported: {} (id: {})", image.core.name, image.core.id));
         }
     }
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     Ok(())
 }
 
@@ -235,6 +235,6 @@ fn remove(args: &RmArgs, global: Global) -> Result<(), CliError> {
         batch.add(reference, removed);
     }
     let done = batch.finish();
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     done
 }

@@ -106,7 +106,7 @@ impl Engine {
         request: &BirthRequest,
         id: VmId,
     ) -> Result<(Arc<ImageRecord>, VmSpec), EngineError> {
-        let image = self.image(&request.image)?;
+        let image = self.image_to_use(&request.image)?;
         self.place_blobs(&image)?;
         let name = request.name(&image.core.name)?;
         check_vm_name(&name)?;

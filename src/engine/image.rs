@@ -20,7 +20,10 @@ use cocoon_model::command::Command;
 use cocoon_model::decide::{Refusal, Settled};
 use cocoon_model::id::{ImageId, check_image_name};
 use cocoon_model::record::{Blob, DiskFormat, ImageContent, ImageRecord};
+use cocoon_model::state::State;
+use cocoon_model::view::View as _;
 
+use super::base::CheckpointBase;
 use super::caller::Caller;
 use store::Incoming;
 
@@ -58,13 +61,17 @@ impl Engine {
     /// # Errors
     /// If there is none.
     pub fn image(&self, reference: &str) -> Result<Arc<ImageRecord>, EngineError> {
-        use cocoon_model::view::View as _;
+        image_in(self.ledger().refresh()?, reference)
+    }
+
+    /// The image that a reference means, for a command that names it: its transaction judges again.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn image_to_use(&self, reference: &str) -> Result<Arc<ImageRecord>, EngineError> {
         let mut ledger = self.ledger();
-        let state = ledger.refresh()?;
-        let id = resolve::image(state, reference)?;
-        state
-            .image(id)?
-            .ok_or_else(|| EngineError::NotFound { what: "image", reference: reference.to_owned() })
+        image_in(ledger.look_ahead()?, reference)
+            .or_else(|_| image_in(ledger.refresh()?, reference))
     }
 
     /// All images, by name.
@@ -338,4 +345,14 @@ fn digest(content: &ImageContent) -> String {
         hasher.update(cmdline.as_bytes());
     }
     format!("blake3:{}", hasher.finalize().to_hex())
+}
+
+fn image_in(
+    state: &State<CheckpointBase>,
+    reference: &str,
+) -> Result<Arc<ImageRecord>, EngineError> {
+    let id = resolve::image(state, reference)?;
+    state
+        .image(id)?
+        .ok_or_else(|| EngineError::NotFound { what: "image", reference: reference.to_owned() })
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
 use cocoon_journal::frame::MAX_EVENTS;
-use cocoon_journal::store::{self, Store, StoreError, StoreOptions};
+use cocoon_journal::store::{self, STORE_EVERY, Store, StoreError, StoreOptions};
 use cocoon_journal::{
-    Fold as _, Journal as _, JournalError, Options, Position, Proposal, SegmentedJournal,
+    Fold as _, Journal as _, JournalError, Options, Position, Proposal, SegmentedJournal, Seq,
 };
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Decision, decide};
@@ -41,6 +41,9 @@ fn options(root: Option<Uuid>) -> Options {
     Options { root, ..effect::journal_options() }
 }
 
+/// Events after which a command looks at how far the store is behind.
+const LOOK_AT_STORE_EVERY: Seq = 256;
+
 /// Commands that are decided under one hold of the journal's lock: some milliseconds of it.
 const COMMANDS_AT_ONCE: usize = 1024;
 
@@ -51,6 +54,8 @@ pub struct Ledger {
     journal: SegmentedJournal,
     fold: StateFold,
     checkpoint: Position,
+    /// Where the journal stood when this process first read it.
+    first_read: Option<Seq>,
 }
 
 impl Ledger {
@@ -76,6 +81,7 @@ impl Ledger {
             journal: SegmentedJournal::open(dir, options)?,
             fold: StateFold::default(),
             checkpoint: Position::default(),
+            first_read: None,
         };
         ledger.rebase()?;
         Ok(ledger)
@@ -106,6 +112,21 @@ impl Ledger {
             Ok(()) => {}
             Err(error) => return Err(self.failed(error)),
         }
+        self.first_read.get_or_insert(self.fold.position().seq);
+        Ok(self.fold.state())
+    }
+
+    /// Brings the state up to the end of the journal, of which the last events may not be durable yet: only for
+    /// preparing a command. Whoever answers or refuses from it refreshes first.
+    ///
+    /// # Errors
+    /// Those of the journal and of the fold.
+    pub fn look_ahead(&mut self) -> Result<&State<CheckpointBase>, EngineError> {
+        match self.journal.look_ahead(&mut self.fold) {
+            Ok(()) => {}
+            Err(error) => return Err(self.failed(error)),
+        }
+        self.first_read.get_or_insert(self.fold.position().seq);
         Ok(self.fold.state())
     }
 
@@ -204,10 +225,31 @@ impl Ledger {
         }
     }
 
+    /// Whether this process should [`tend`](Self::tend) before it ends. A process that others stood in the way of leaves
+    /// it to a calmer one for a while: among many at once, the last finds none, and then nobody is kept from anything.
+    #[must_use]
+    pub fn owes_tending(&self) -> bool {
+        let piece = |seq: Seq| seq / LOOK_AT_STORE_EVERY;
+        let filled_one =
+            || self.first_read.is_some_and(|then| piece(then) != piece(self.position().seq));
+        let look = !self.journal.met_others() || filled_one();
+        let lag = || store::lag(&self.dir, self.position().seq);
+        self.checkpoint_is_due() || look && lag().map_or(true, |lag| self.store_is_due(lag))
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        checkpoint::due(self.position().seq, self.checkpoint.seq)
+    }
+
+    fn store_is_due(&self, lag: u64) -> bool {
+        let put_off = if self.journal.met_others() { 3 * STORE_EVERY } else { 0 };
+        store::due(lag.saturating_sub(put_off))
+    }
+
     /// Writes what is derived from the journal, if it is due and nobody else does: a checkpoint, then the store. Called
     /// after the answer is out; a failure is told and changes nothing.
     pub fn tend(&mut self) {
-        if checkpoint::due(self.position().seq, self.checkpoint.seq)
+        if self.checkpoint_is_due()
             && let Err(error) = self.write_checkpoint()
         {
             tracing::warn!("no checkpoint was written: {error}");
@@ -226,10 +268,10 @@ impl Ledger {
         let Some(mut writer) = CheckpointWriter::try_lock(&self.dir, options).map_err(told)? else {
             return Ok(());
         };
-        if writer.previous().map(Checkpoint::position).unwrap_or_default() != self.checkpoint {
-            // Somebody else wrote one since: stand on that.
-            self.rebase()?;
-            return self.refresh().map(|_| ());
+        let previous = writer.previous().map(Checkpoint::position).unwrap_or_default();
+        if previous != self.checkpoint {
+            // Somebody else wrote one since; the next command stands on that.
+            return Ok(());
         }
         self.refresh()?;
         let durable = self.journal.durable()?;
@@ -246,7 +288,7 @@ impl Ledger {
     fn feed_store(&mut self) -> Result<(), EngineError> {
         let told = |error: StoreError| EngineError::Host(error.to_string());
         let durable = self.journal.durable()?;
-        if !store::due(store::lag(&self.dir, durable.seq).map_err(told)?) {
+        if !self.store_is_due(store::lag(&self.dir, durable.seq).map_err(told)?) {
             return Ok(());
         }
         let options = StoreOptions { boundary: effect::journal_boundary };

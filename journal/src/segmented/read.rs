@@ -31,28 +31,34 @@ pub(super) fn refresh<F: Fold>(
     state: &mut State,
     fold: &mut F,
 ) -> Result<(), JournalError> {
+    look_ahead(journal, state, fold)?;
+    sync_what_was_read(state)
+}
+
+/// Reads what is there, durable or not.
+pub(super) fn look_ahead<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<(), JournalError> {
     if state.poisoned {
         return Err(JournalError::Poisoned);
     }
     let mut pauses = READ_AGAIN.iter();
     loop {
         match attempt(journal, state, fold) {
-            Ok(Reading::Whole) => break,
+            Ok(Reading::Whole) => return Ok(()),
             Err(error @ (JournalError::Fold { .. } | JournalError::NewerFormat { .. })) => {
                 return Err(error);
             }
             other => match (pauses.next(), other) {
                 (Some(pause), _) => std::thread::sleep(*pause),
                 // The tail of a dead writer: nothing that was ever acknowledged.
-                (None, Ok(Reading::BadTail(true))) => break,
-                (None, Ok(_) | Err(_)) => {
-                    judge(journal, state, fold)?;
-                    break;
-                }
+                (None, Ok(Reading::BadTail(true))) => return Ok(()),
+                (None, Ok(_) | Err(_)) => return judge(journal, state, fold),
             },
         }
     }
-    sync_what_was_read(state)
 }
 
 enum Reading {

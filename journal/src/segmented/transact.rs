@@ -66,6 +66,7 @@ pub(super) fn transact_each<F: Fold, T>(
     }
     look_ahead(journal, state, fold)?;
     let lock = Lock::acquire(&journal.directory.lock(), writer, deadline)?;
+    state.met_others |= lock.waited();
     journal.boundary("journal.locked");
     let section = locked(journal, state, fold, writer, decide);
     journal.boundary("journal.unlock");
@@ -135,8 +136,7 @@ fn locked<F: Fold, T>(
     writer: &Writer,
     decide: impl FnMut(&F) -> Option<Result<Proposal<T>, F::Error>>,
 ) -> Result<Section<T>, JournalError> {
-    check_place(journal, state)?;
-    let head = state.read_head(journal)?;
+    let head = check_place(journal, state)?;
     let stop = advance(journal, state, fold, head.as_ref())?;
     let cut = torn::judge(journal, state, fold, head.as_ref(), stop, writer)?;
     let mut answers = Vec::new();
@@ -176,17 +176,21 @@ fn decide_all<F: Fold, T>(
     Ok(())
 }
 
-/// Makes sure that the files which are open are those that the paths name.
-fn check_place(journal: &SegmentedJournal, state: &mut State) -> Result<(), JournalError> {
+/// Makes sure that the files which are open are those that the paths name; gives what `HEAD` says.
+fn check_place(
+    journal: &SegmentedJournal,
+    state: &mut State,
+) -> Result<Option<Head>, JournalError> {
     if state.view.as_ref().is_some_and(|view| !view.segment().is_in_place()) {
         state.view = None;
         state.head = None;
     }
-    if state.read_head(journal)?.is_none() && !journal.directory.head().exists() {
+    let head = state.read_head(journal)?;
+    if head.is_none() && !journal.directory.head().exists() {
         journal.directory.create_head()?;
         state.head = None;
     }
-    Ok(())
+    Ok(head)
 }
 
 /// Applies a new frame to the fold and adds it to what is to be written.

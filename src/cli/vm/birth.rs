@@ -158,6 +158,6 @@ pub(super) fn run(args: &BirthArgs, run: bool, global: Global) -> Result<(), Cli
             ));
         }
     }
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     Ok(())
 }

@@ -46,7 +46,7 @@ pub(super) fn start(args: &StartArgs, global: Global) -> Result<(), CliError> {
         engine.start(id, &Caller::new("vm start", Some(args.lock.timeout))?).map(|_| ())
     });
     let done = batch.finish();
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     done
 }
 
@@ -68,7 +68,7 @@ pub(super) fn stop(args: &StopArgs, global: Global) -> Result<(), CliError> {
         engine.stop(id, mode, &caller).map(|_| ())
     });
     let done = batch.finish();
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     done
 }
 

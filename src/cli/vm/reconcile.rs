@@ -50,6 +50,6 @@ pub(super) fn run(args: &ReconcileArgs, global: Global) -> Result<(), CliError> 
             output::json(&object)?;
         }
     }
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     Ok(())
 }

@@ -33,6 +33,6 @@ pub(super) fn run(args: &RmArgs, global: Global) -> Result<(), CliError> {
         engine.remove(id, request, &Caller::new("vm rm", Some(args.lock.timeout))?)
     });
     let done = batch.finish();
-    crate::cli::tend(&engine);
+    crate::cli::tend(engine);
     done
 }

@@ -36,6 +36,14 @@ enum Command {
     Reconcile(verbs::ReconcileArgs),
     /// `vm run` until the guest is up, against the same QEMU by hand
     Run(verbs::RunArgs),
+    /// A place for a worker, to look at one alone
+    #[command(hide = true)]
+    Prepare {
+        /// Where
+        place: PathBuf,
+        /// VMs in it
+        residents: usize,
+    },
     /// One process of a storm (started by the others)
     #[command(hide = true)]
     Worker {
@@ -53,6 +61,7 @@ fn main() -> Outcome {
         Command::List(args) => verbs::list(&args),
         Command::Reconcile(args) => verbs::reconcile(&args),
         Command::Run(args) => verbs::run(&args),
+        Command::Prepare { place, residents } => storm::prepare(&place, residents),
         Command::Worker { kind, place } => worker::run(kind, &place),
     }
 }

@@ -22,25 +22,59 @@ pub(crate) fn measure(command: &mut Command) -> Outcome<Cost> {
 }
 
 /// Waits for a child and takes its accounts.
-#[expect(unsafe_code, reason = "wait4 has no safe wrapper")]
 pub(crate) fn wait(child: &Child, began: Instant) -> Outcome<Cost> {
-    let pid = nix::libc::pid_t::try_from(child.id())?;
+    let (_, ended, cpu) = reap(nix::libc::pid_t::try_from(child.id())?)?;
+    Ok(Cost { wall: ended - began, cpu })
+}
+
+/// Starts processes one after the other and takes the accounts of each as it ends: another thread reaps while this one starts.
+pub(crate) fn crowd(commands: impl Iterator<Item = Command>) -> Outcome<Vec<Cost>> {
+    std::thread::scope(|scope| {
+        let (started, starts) = std::sync::mpsc::channel();
+        let reaper = scope.spawn(move || {
+            let mut ends = Vec::new();
+            // Each start is a promise of one end; which process that is shows only then.
+            while starts.recv().is_ok() {
+                ends.push(reap(-1).map_err(|error| error.to_string())?);
+            }
+            Ok::<_, String>(ends)
+        });
+        let mut began = std::collections::BTreeMap::new();
+        for mut command in commands {
+            let at = Instant::now();
+            let child = command.stdout(Stdio::null()).spawn()?;
+            began.insert(nix::libc::pid_t::try_from(child.id())?, at);
+            started.send(())?;
+        }
+        drop(started);
+        let ends = reaper.join().map_err(|_| "the reaper panicked")??;
+        let cost = |(pid, ended, cpu): (nix::libc::pid_t, Instant, Duration)| {
+            let began = began.get(&pid).ok_or("a process ended that was not started")?;
+            Ok(Cost { wall: ended - *began, cpu })
+        };
+        ends.into_iter().map(cost).collect()
+    })
+}
+
+/// Waits for one process, or for any with -1: which it was, when, and its processor time.
+#[expect(unsafe_code, reason = "wait4 has no safe wrapper")]
+fn reap(pid: nix::libc::pid_t) -> Outcome<(nix::libc::pid_t, Instant, Duration)> {
     let mut status = 0;
     // SAFETY: an all-zero rusage is a valid value of that plain struct.
     let mut usage: nix::libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live, writable values of the types that wait4 takes.
     let reaped = unsafe { nix::libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
-    let wall = began.elapsed();
-    if reaped != pid {
+    let ended = Instant::now();
+    if reaped < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
     if status != 0 {
-        return Err(format!("process {pid} ended with status {status:#x}").into());
+        return Err(format!("process {reaped} ended with status {status:#x}").into());
     }
     let time = |value: nix::libc::timeval| {
         let seconds = u64::try_from(value.tv_sec).unwrap_or_default();
         let micros = u64::try_from(value.tv_usec).unwrap_or_default();
         Duration::from_secs(seconds) + Duration::from_micros(micros)
     };
-    Ok(Cost { wall, cpu: time(usage.ru_utime) + time(usage.ru_stime) })
+    Ok((reaped, ended, time(usage.ru_utime) + time(usage.ru_stime)))
 }

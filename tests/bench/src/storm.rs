@@ -1,13 +1,13 @@
 //! Many processes at once.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum as _};
 use cocoon::engine::ledger::Ledger;
 
-use crate::process::{Cost, wait};
+use crate::process::{Cost, crowd};
 use crate::table::{head, median, ms, quantile, row};
 use crate::worker::Kind;
 use crate::{Outcome, peer, worker};
@@ -26,6 +26,9 @@ pub(crate) struct StormArgs {
     /// Events that have happened already, beyond those of the residents
     #[arg(long, default_value_t = 0)]
     events: usize,
+    /// Only these, for a profiler
+    #[arg(long, value_name = "KIND")]
+    only: Vec<Kind>,
 }
 
 struct Storm {
@@ -41,8 +44,12 @@ pub(crate) fn run(args: &StormArgs) -> Outcome {
     prepare(dir.path(), args.residents)?;
     worker::history(dir.path(), args.events)?;
     let kinds = [Kind::Empty, Kind::Cocoon, Kind::Sqlite];
-    let mut storms =
-        kinds.map(|kind| Storm { kind, walls: Vec::new(), cpus: Vec::new(), rounds: Vec::new() });
+    let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
+    let mut storms: Vec<Storm> = kinds
+        .into_iter()
+        .filter(wanted)
+        .map(|kind| Storm { kind, walls: Vec::new(), cpus: Vec::new(), rounds: Vec::new() })
+        .collect();
     for _ in 0..args.rounds {
         for storm in &mut storms {
             let (costs, wall) = round(storm.kind, args.processes, dir.path())?;
@@ -71,18 +78,14 @@ pub(crate) fn prepare(dir: &Path, residents: usize) -> Outcome {
 fn round(kind: Kind, processes: usize, dir: &Path) -> Outcome<(Vec<Cost>, Duration)> {
     let name =
         kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let program = std::env::current_exe()?;
+    let workers = (0..processes).map(|_| {
+        let mut command = Command::new(&program);
+        command.args(["worker", &name]).arg(dir);
+        command
+    });
     let began = Instant::now();
-    let mut children = Vec::new();
-    for _ in 0..processes {
-        let child = Command::new(std::env::current_exe()?)
-            .args(["worker", &name])
-            .arg(dir)
-            .stdout(Stdio::null())
-            .spawn()?;
-        children.push((child, Instant::now()));
-    }
-    let costs =
-        children.iter().map(|(child, began)| wait(child, *began)).collect::<Outcome<Vec<_>>>()?;
+    let costs = crowd(workers)?;
     Ok((costs, began.elapsed()))
 }
 
@@ -113,7 +116,7 @@ fn report(args: &StormArgs, storms: &[Storm]) {
             ms(median(&storm.cpus)),
         ]);
     }
-    if let [_, cocoon, sqlite] = storms {
+    if let [Storm { kind: Kind::Empty, .. }, cocoon, sqlite] = storms {
         let above =
             |storm: &Storm| quantile(&storm.walls, 0.99).saturating_sub(empty).as_secs_f64();
         println!(

@@ -43,8 +43,12 @@ pub(crate) fn run(kind: Kind, place: &Path) -> Outcome {
             let mut ledger = Ledger::open(&place.join("journal"))?;
             birth(&mut ledger)?;
             // As every verb does once its answer is out.
-            cocoon::host::process::step_back();
-            ledger.tend();
+            if ledger.owes_tending() {
+                cocoon::host::process::step_back();
+                ledger.tend();
+            }
+            // As a verb does: the process ends here.
+            std::mem::forget(ledger);
             Ok(())
         }
         Kind::Sqlite => peer::reserve_and_commit(&place.join("peer.db")),
@@ -86,7 +90,7 @@ pub(crate) fn image(ledger: &mut Ledger) -> Outcome {
 /// Reserves and commits a VM: two frames.
 pub(crate) fn birth(ledger: &mut Ledger) -> Outcome {
     let caller = Caller::new("vm create", None)?;
-    let image = ledger.refresh()?.image_by_name("guest")?.ok_or("there is no image")?;
+    let image = ledger.look_ahead()?.image_by_name("guest")?.ok_or("there is no image")?;
     let id = id();
     let spec = Box::new(spec(id));
     let command =
