@@ -1,14 +1,16 @@
 //! Telling what a slow disk, or a slow holder of the lock, keeps one waiting for.
 //!
 //! ```text
-//!   first wait of the process   a thread begins to watch
+//!   first wait of the process   a thread begins to watch, if stderr is a terminal
 //!   a wait, or slow waits in a row, of a second together   told once, with the file's name; the thread ends
 //!   no wait                     the thread sleeps until there is one
 //! ```
 //!
-//! It is told as a warning: on stderr, where no script reads an answer, and once a process.
+//! It is told as a warning: on stderr, where no script reads an answer, and once a process. Where nobody sits at a terminal
+//! it is told when the wait ends: a thread would cost each command more than all that it does on a quick disk.
 
 use std::fs::File;
+use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +57,8 @@ enum Thread {
     Watching,
     /// Nothing is waited for.
     Idle,
+    /// There is none: it is told afterwards.
+    Needless,
     /// It was told, or cannot be.
     Done,
 }
@@ -81,8 +85,15 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let mut watch = watch();
         let Some(at) = watch.waits.iter().position(|wait| wait.number == self.0) else { return };
-        let taken = watch.waits.swap_remove(at).since.elapsed();
+        let ended = watch.waits.swap_remove(at);
+        let taken = ended.since.elapsed();
         watch.spent = if taken < SLOW { Duration::ZERO } else { watch.spent + taken };
+        if watch.thread == Thread::Needless && watch.spent >= PATIENCE {
+            watch.thread = Thread::Done;
+            let spent = watch.spent;
+            drop(watch);
+            tell_afterwards(ended.what, &ended.path, spent);
+        }
     }
 }
 
@@ -90,8 +101,9 @@ fn begin(what: For, path: &Path) -> Option<Ended> {
     let mut watch = watch();
     match watch.thread {
         Thread::Done => return None,
-        Thread::Watching => {}
+        Thread::Watching | Thread::Needless => {}
         Thread::Idle => BEGUN.notify_one(),
+        Thread::None if !stderr().is_terminal() => watch.thread = Thread::Needless,
         Thread::None => {
             let named = std::thread::Builder::new().name("slow-disk".to_owned());
             if named.stack_size(128 * 1024).spawn(look).is_err() {
@@ -130,6 +142,14 @@ fn look() {
         watch.thread = Thread::Done;
         drop(watch);
         return tell(what, &path, taken);
+    }
+}
+
+fn tell_afterwards(what: For, path: &Path, taken: Duration) {
+    let (path, seconds) = (path.display(), taken.as_secs_f64());
+    match what {
+        For::Sync => tracing::warn!("waiting for the disk to write {path} took {seconds:.1} s"),
+        For::Lock => tracing::warn!("waiting for {path} took {seconds:.1} s"),
     }
 }
 
