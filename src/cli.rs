@@ -91,7 +91,7 @@ enum Command {
     Daemon(daemon::DaemonArgs),
     /// Show what happened: who did what, who held what, who died, what was owed
     Replay(replay::ReplayArgs),
-    /// Check, count and export the journal
+    /// Check, count, back up, restore, export and archive the journal
     #[command(subcommand)]
     Journal(journal::JournalCommand),
     /// Say what this host can do, what is missing, and the command that mends it

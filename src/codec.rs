@@ -5,6 +5,7 @@
 //! kinds never reach the disk, numbers do. `tests/golden/` holds the bytes of every kind and version ever written.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use cocoon_journal::reserved::JournalEvent;
 use cocoon_journal::{Entry, Subject};
 use cocoon_model::event::{
     BodyReader, BodyWriter, Event, ImageEvent, KindInfo, SupervisorEvent, VmEvent,
@@ -15,9 +16,11 @@ use serde::de::DeserializeOwned;
 
 mod json;
 mod record;
+mod redact;
 
 pub use json::{describe, event_json, hex, journal_event_json, kind_name};
 pub use record::{RECORD_FORMAT, decode_record, encode_record};
+pub use redact::Redactor;
 
 /// The longest body of an event, bytes.
 const BODY_LIMIT: usize = 4096;
@@ -49,6 +52,15 @@ pub enum CodecError {
         kind: u16,
         /// Version of the kind.
         version: u16,
+    },
+    /// A newer version of `cocoon` wrote its bodies in another way.
+    #[error(
+        "the bodies of events are in codec {codec}, which this version of cocoon ({}) does not know; install the version that wrote them, or a newer one; nothing was written",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Codec {
+        /// Number of the codec.
+        codec: u8,
     },
     /// The subject is not one of this kind.
     #[error(
@@ -153,6 +165,18 @@ pub fn encode(event: &Event) -> Result<Entry, CodecError> {
     Ok(Entry { kind: info.kind, version: info.version, subject, body })
 }
 
+/// Refuses a frame whose bodies are in a codec that is not known here.
+///
+/// # Errors
+/// [`CodecError::Codec`].
+pub fn check_codec(codec: u8) -> Result<(), CodecError> {
+    if codec == cocoon_journal::frame::CODEC_BINCODE {
+        Ok(())
+    } else {
+        Err(CodecError::Codec { codec })
+    }
+}
+
 /// Turns an entry of the journal into an event; `None` for the journal's own kinds.
 ///
 /// # Errors
@@ -160,7 +184,10 @@ pub fn encode(event: &Event) -> Result<Entry, CodecError> {
 pub fn decode(entry: &Entry) -> Result<Option<Event>, CodecError> {
     let (kind, version) = (entry.kind, entry.version);
     if kind >= JOURNAL_KINDS {
-        return Ok(None);
+        return match JournalEvent::from_entry(entry) {
+            Some(_) => Ok(None),
+            None => Err(CodecError::Unknown { kind, version }),
+        };
     }
     let body = |what| CodecError::Body { kind, version, what };
     let reader = || FromBytes(&entry.body);

@@ -6,6 +6,7 @@
 //!
 //! [`effect`] is the only door to the world; [`drive`] the only loop. [`ledger`] holds the journal and the folded state.
 
+pub mod archive;
 pub mod base;
 pub mod birth;
 pub mod caller;
@@ -29,6 +30,7 @@ mod room;
 mod steps;
 mod storage;
 mod strays;
+pub mod transfer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -73,7 +73,7 @@ impl Home {
         };
         if empty && root.join(JOURNAL_NOTE).exists() {
             return Err(EngineError::Host(format!(
-                "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; put a copy of that directory back in its place, or choose another root",
+                "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; restore a backup with `cocoon journal restore FILE`, put a copy of that directory back in its place, or choose another root",
                 root.display(),
                 journal.display()
             )));

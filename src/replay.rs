@@ -1,7 +1,7 @@
 //! Forensics: what happened, who held what, who died, what was owed, which invariant broke.
 //!
 //! ```text
-//!   journal files --Inspector--> pieces --Timeline--> lines      rows of events; notes of deaths, reboots, damage
+//!   journal files, bundle ---> pieces --Timeline--> lines      rows of events; notes of deaths, reboots, damage
 //!                                            |
 //!                                        Tracker                 every subject's record as of the last row
 //!                                            |
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Nothing here takes a lock, writes, or creates anything: it serves for the root in use, for a stopped one, and for a
-//! copy of a `journal/` directory alike, and shows as much as can be found of a damaged one.
+//! copy of a `journal/` directory, a backup or an export alike, and shows as much as can be found of a damaged one.
 //!
 //! One format for all traces, also those of the checker: `seq time actor event subject state->state locks owed`, with
 //! `!` for a death and `^` for a restart of the host.
@@ -17,19 +17,21 @@
 use std::path::{Path, PathBuf};
 
 use cocoon_journal::JournalError;
-use cocoon_journal::inspect::Inspector;
+use cocoon_journal::bundle::BundleFault;
 
 pub mod check;
 pub mod diff;
 pub mod explain;
 pub mod filter;
 pub mod line;
+pub mod pieces;
 pub mod point;
 pub mod snapshot;
 pub mod text;
 pub mod timeline;
 pub mod track;
 
+pub use pieces::Pieces;
 pub use timeline::Timeline;
 
 /// Why a journal could not be shown.
@@ -38,6 +40,14 @@ pub enum ReplayError {
     /// There is no journal, or it cannot be listed.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A file that is no backup and no export.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: BundleFault,
+    },
     /// No VM of that name or id.
     #[error(
         "the journal knows no VM `{reference}`; `cocoon replay --at now` lists those that are there"
@@ -55,10 +65,10 @@ pub fn locate(path: &Path) -> PathBuf {
     if inside.join("seg").is_dir() && !path.join("seg").is_dir() { inside } else { path.to_owned() }
 }
 
-/// Everything that happened, from the first event that is there.
+/// Everything that happened, from the first event that is there: in a journal's directory, a backup or an export.
 ///
 /// # Errors
 /// [`ReplayError::Journal`] if there is no journal.
-pub fn open(journal: &Path) -> Result<Timeline<Inspector>, ReplayError> {
-    Ok(Timeline::new(Inspector::open(journal)?))
+pub fn open(journal: &Path) -> Result<Timeline<Pieces>, ReplayError> {
+    Ok(Timeline::new(Pieces::open(journal)?))
 }

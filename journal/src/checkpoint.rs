@@ -5,6 +5,7 @@
 //!  journal/ckpt/<seq>.ckpt             manifest: position, and the tables that make up the state
 //!  journal/ckpt/<seq>.base             every key
 //!  journal/ckpt/<seq>.delta            the keys that changed or went since the checkpoint before
+//!  journal/stub/<seq>.stub             the state before the first event, where older ones were moved away
 //!  journal/quarantine/                 what was found damaged
 //!
 //!  1024.ckpt --> 512.base, 1024.delta
@@ -32,11 +33,13 @@ use crate::table::{Table, TableError};
 
 mod manifest;
 mod merge;
+pub(crate) mod stub;
 mod writer;
 
 use manifest::Manifest;
 pub use manifest::{CHECKPOINT_FORMAT, TableKind};
 use merge::{Merge, Source};
+pub use stub::{Stub, StubContent};
 pub use writer::{CheckpointOptions, CheckpointWriter, Written};
 
 /// A checkpoint is due when so many events were applied since the last one.
@@ -176,9 +179,22 @@ impl Checkpoint {
     /// Opens the newest checkpoint below `seq`: the way on for who found a damaged block in a later
     /// one.
     ///
+    /// Where history was moved away, and there is none since, it is the state at the end of what was moved.
+    ///
     /// # Errors
     /// As [`latest`](Self::latest).
     pub fn latest_before(journal_dir: &Path, seq: Seq) -> Result<Latest, CheckpointError> {
+        let mut latest = Self::latest_written_before(journal_dir, seq)?;
+        let written = latest.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position().seq);
+        if let Some(stub) = Stub::latest(journal_dir)?
+            && (written + 1..seq).contains(&stub.position().seq)
+        {
+            latest.checkpoint = Some(stub.checkpoint());
+        }
+        Ok(latest)
+    }
+
+    fn latest_written_before(journal_dir: &Path, seq: Seq) -> Result<Latest, CheckpointError> {
         let dir = checkpoint_dir(journal_dir);
         let mut seqs = list(&dir)?;
         for _ in 0..RELISTINGS {

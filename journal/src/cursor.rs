@@ -12,13 +12,14 @@
 //! hash and the length of the frame before. It judges nothing: what a bad frame means depends on who
 //! reads and on what is known to be durable.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::directory::Directory;
 use crate::error::JournalError;
 use crate::frame::{Frame, FrameError, HEADER_LEN, Hash, Position, Seq};
 use crate::head::Head;
-use crate::reserved::sealed_next;
+use crate::reserved::{FIRST_KIND, JournalEvent, RECORD_FORMAT, sealed_next};
 use crate::segment::{self, Segment};
 use crate::window::Window;
 
@@ -161,6 +162,7 @@ impl Cursor {
         let step = self.read_frame()?;
         match &step {
             Step::Frame(found) => {
+                check_known(&found.frame, &self.segment.path)?;
                 self.mark = found.after;
                 self.next = found.frame.entries.last().and_then(sealed_next);
             }
@@ -208,8 +210,9 @@ impl Cursor {
             }
             Err(FrameError::NewerVersion { version }) => Err(JournalError::NewerFormat {
                 path: self.segment.path.clone(),
-                what: "frame header",
+                what: "frame header version",
                 version: u32::from(version),
+                needs: None,
             }),
             Err(_) if self.only_zeroes(offset)? => Ok(Step::End),
             Err(error) => Ok(Step::Bad(Fault::Frame(error))),
@@ -242,6 +245,26 @@ impl Cursor {
             offset = offset.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         }
     }
+}
+
+/// Refuses what the journal of a newer program says of itself, and all that follows a barrier which this one cannot pass.
+pub(crate) fn check_known(frame: &Frame, path: &Path) -> Result<(), JournalError> {
+    let newer = |what, version, needs| {
+        Err(JournalError::NewerFormat { path: path.to_owned(), what, version, needs })
+    };
+    if frame.header.flags != 0 {
+        return newer("frame flags", u32::from(frame.header.flags), None);
+    }
+    for entry in frame.entries.iter().filter(|entry| entry.kind >= FIRST_KIND) {
+        match JournalEvent::from_entry(entry) {
+            None => return newer("an event of kind", u32::from(entry.kind), None),
+            Some(JournalEvent::Upgraded { to, needs, .. }) if to > RECORD_FORMAT => {
+                return newer("record format", to, Some(needs));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Where to begin reading.

@@ -134,16 +134,19 @@ pub enum JournalError {
     },
     /// Written by a newer program.
     #[error(
-        "{} has {what} version {version}, which this program does not know; use the newer program that wrote it",
-        path.display()
+        "{} has {what} {version}, which this program does not know; nothing was written. {}",
+        path.display(),
+        way_out(needs.as_deref())
     )]
     NewerFormat {
         /// Which file.
         path: PathBuf,
-        /// The part that is newer.
+        /// The part that is newer: what has a number.
         what: &'static str,
-        /// The version found.
+        /// The number found.
         version: u32,
+        /// The version of the program that it says to need.
+        needs: Option<String>,
     },
     /// Frames were written or applied, but whether they will survive is unknown.
     #[error(
@@ -172,6 +175,21 @@ pub enum JournalError {
     /// The decision itself failed. Nothing was appended.
     #[error(transparent)]
     Decide(AnyError),
+}
+
+/// What to do about what a newer program wrote.
+pub(crate) fn way_out(needs: Option<&str>) -> String {
+    match needs {
+        Some(version) => format!("It needs version {version} or newer: install that"),
+        None => "Use the newer program that wrote it".to_owned(),
+    }
+}
+
+/// The version of the program that a header of a later format names: ASCII with zeroes after it.
+pub(crate) fn version_in(field: &[u8]) -> Option<String> {
+    let used = field.split(|byte| *byte == 0).next()?;
+    let plain = !used.is_empty() && used.iter().all(u8::is_ascii_graphic);
+    plain.then(|| String::from_utf8_lossy(used).into_owned())
 }
 
 impl JournalError {

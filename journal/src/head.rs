@@ -93,6 +93,18 @@ impl Head {
     }
 }
 
+/// The version of a slot that a newer program wrote.
+fn newer(slot: &[u8]) -> Option<u16> {
+    let slot = slot.first_chunk::<SLOT_LEN>()?;
+    let sound = slot[..4] == MAGIC && slot[4..8] == crc32fast::hash(&slot[8..]).to_le_bytes();
+    let version = u16::from_le_bytes([slot[8], slot[9]]);
+    (sound && version > VERSION).then_some(version)
+}
+
+fn widen(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
+}
+
 /// The furthest end in the bytes of the file, if any slot of it is sound.
 pub(crate) fn furthest(bytes: &[u8]) -> Option<Head> {
     let slot = |at: usize| bytes.get(at..).and_then(Head::decode);
@@ -120,6 +132,14 @@ impl HeadFile {
         let mut bytes = [0; FILE_LEN];
         // Short only if the file was damaged; then its slots do not decode.
         let _ = self.file.read_at(&mut bytes, 0).map_err(JournalError::io("read", &self.path))?;
+        if let Some(version) = SLOT_OFFSETS.iter().find_map(|at| newer(bytes.get(widen(*at)..)?)) {
+            return Err(JournalError::NewerFormat {
+                path: self.path.clone(),
+                what: "version",
+                version: u32::from(version),
+                needs: None,
+            });
+        }
         Ok([Head::decode(&bytes[..512]), Head::decode(&bytes[512..])])
     }
 

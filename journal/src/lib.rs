@@ -57,12 +57,17 @@
 //! * [`segmented`]: the journal itself: transactions, sealing, torn tails, reading.
 //! * [`tail`]: following it as it grows.
 //! * [`verify`], [`export`]: the whole of it, however damaged.
+//! * [`bundle`]: the whole of it in one file; [`mod@backup`], [`staging`]: into it, and out of it again.
 //! * [`inspect`]: looking at it without touching it, however damaged it is.
+//! * [`archive`]: moving old history away.
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
 //! * [`table`]: a sorted file that is looked up without being read whole.
 //! * [`checkpoint`]: the folded state at a position, made of tables.
 //! * [`store`]: every event in sled, for ranges and history.
 
+pub mod archive;
+pub mod backup;
+pub mod bundle;
 pub mod checkpoint;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
@@ -83,6 +88,7 @@ mod scan;
 pub mod segment;
 pub mod segmented;
 mod slow;
+pub mod staging;
 pub mod store;
 pub mod table;
 pub mod tail;

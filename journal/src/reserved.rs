@@ -21,13 +21,18 @@
 //! * `JournalRestored`, `JournalImported`: history went on from a copy, so the world may be ahead of it: whoever
 //!   acts on the world has to look first.
 //! * `JournalUpgraded`: the barrier. What follows may be of a format that programs before the version named do
-//!   not know; they stop here, in words. The layout of this body is for ever, so that they can.
+//!   not know; they stop here, in words. The layout of this body is for ever, so that they can. Whoever raises the
+//!   format seals the segment right after the barrier and writes those that follow under a later segment format, which
+//!   stops who begins to read behind it.
 //! * `JournalArchived`: events before a seq were moved elsewhere; history here begins with that seq.
 
 use uuid::Uuid;
 
 use crate::frame::{Entry, FrameError, Hash, Seq, Subject};
 
+/// The newest format of records that this program reads. A journal is of format 1 until it passes a barrier
+/// ([`JournalEvent::Upgraded`]), and what is written into it is of its own format, not of the newest.
+pub const RECORD_FORMAT: u32 = 1;
 /// First kind that belongs to the journal itself.
 pub const FIRST_KIND: u16 = 60_000;
 /// [`JournalEvent::Sealed`].

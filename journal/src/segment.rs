@@ -12,7 +12,8 @@
 //!     72      8  wall clock at creation, microseconds since 1970
 //!     80      8  offset of the end of the segment before (0 for the first)
 //!     88      4  length of the last frame of the segment before (0 for the first)
-//!     92     36  zero
+//!     92      4  zero
+//!     96     32  in a later format: the version of the program that it needs, ASCII, zeroes after it
 //!    128         frames
 //! ```
 //!
@@ -113,7 +114,8 @@ impl SegmentHeader {
         }
         let version = u16::from_le_bytes([header[12], header[13]]);
         if version != FORMAT_VERSION {
-            return Err(HeaderFault::Version(version));
+            let needs = crate::error::version_in(&header[96..]);
+            return Err(HeaderFault::Version { version, needs });
         }
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -136,7 +138,7 @@ impl SegmentHeader {
 }
 
 /// What is wrong with the header of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
     /// The file ends inside the header.
     #[error("its header is cut short at {0} bytes")]
@@ -148,8 +150,13 @@ pub enum HeaderFault {
     #[error("the checksum of its header does not match")]
     Checksum,
     /// Written by a newer program.
-    #[error("its format version is {0}")]
-    Version(u16),
+    #[error("its format version is {version}; {}", crate::error::way_out(needs.as_deref()))]
+    Version {
+        /// Its format.
+        version: u16,
+        /// The version of the program that it says to need.
+        needs: Option<String>,
+    },
 }
 
 /// An open segment.
@@ -172,11 +179,12 @@ impl Segment {
         let mut bytes = [0; HEADER_BYTES];
         let len = read_at_most(&file, &mut bytes, 0).map_err(JournalError::io("read", path))?;
         let header = SegmentHeader::decode(&bytes[..len]).map_err(|fault| match fault {
-            HeaderFault::Version(version) if version > FORMAT_VERSION => {
+            HeaderFault::Version { version, needs } if version > FORMAT_VERSION => {
                 JournalError::NewerFormat {
                     path: path.to_owned(),
                     what: "segment format",
                     version: u32::from(version),
+                    needs,
                 }
             }
             fault => damaged_header(path, first, fault.to_string()),

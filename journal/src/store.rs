@@ -222,6 +222,19 @@ impl Store {
         first_bad.map_or(Ok(()), Err)
     }
 
+    /// Removes the generations of history that was moved away: those before `first`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn retire(&mut self, first: Seq) -> Result<(), StoreError> {
+        for retired in generations(&self.dir)?.into_iter().filter(|retired| *retired < first) {
+            self.open.remove(&retired);
+            let path = generation_dir(&self.dir, retired);
+            fs::remove_dir_all(&path).map_err(|source| io_error(&path, "remove", source))?;
+        }
+        files::sync_dir(&self.dir).map_err(|source| io_error(&self.dir, "sync", source))
+    }
+
     /// The generation that begins at `first`, opened if need be.
     fn generation(&mut self, first: Seq) -> Result<&mut Generation, StoreError> {
         self.open_generation(first).map_err(|unfit| unfit.into_error(first))

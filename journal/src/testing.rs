@@ -5,12 +5,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::error::AnyError;
+use crate::frame::Writer;
 use crate::frame::{Entry, Frame, FrameHeader, Hash, Position, Seq, Subject, hash_of};
+use crate::journal::{Journal as _, Proposal, Unfolded};
 use crate::reserved::JournalEvent;
+use crate::segmented::{Options, SegmentedJournal};
 use crate::store::{FrameSource, Frames};
 
 /// A log in memory.
@@ -102,6 +106,23 @@ impl FrameSource for Log {
 
     fn end(&self) -> Result<Position, AnyError> {
         Ok(Self::end(self))
+    }
+}
+
+/// Writes so many events into a journal, with short segments.
+pub(crate) fn write_events(dir: &Path, events: u64, segment_events: u64) {
+    let options = Options { segment_events, ..Options::default() };
+    let mut journal = SegmentedJournal::open(dir, options).unwrap();
+    let writer = Writer::of_this_process(Uuid::from_u128(3), "test").unwrap();
+    let stub = crate::checkpoint::Stub::latest(dir).unwrap();
+    let mut end = Unfolded(stub.map(|stub| stub.position()).unwrap_or_default());
+    journal.refresh(&mut end).unwrap();
+    for n in 0..events {
+        let entries = vec![entry(n, 0)];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        journal
+            .transact(&mut end, &writer, deadline, |_| Ok(Proposal::Append(entries, ())))
+            .unwrap();
     }
 }
 

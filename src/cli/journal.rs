@@ -1,14 +1,20 @@
-//! `cocoon journal`: the journal as files.
+//! `cocoon journal`: the journal as files, into others and out of them.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::later::{self, LaterArgs};
 use super::{CliError, Global};
+use crate::engine::Engine;
+use crate::replay::ReplayError;
 
+mod archive;
+mod backup;
 mod export;
+mod progress;
+mod restore;
 mod stats;
+mod upgrade;
 mod verify;
 
 #[derive(Debug, Subcommand)]
@@ -19,21 +25,16 @@ pub(super) enum JournalCommand {
     Stats(stats::StatsArgs),
     /// Write the history as JSON lines, or as the frames themselves
     Export(export::ExportArgs),
-    /// Copy the journal while it is in use (not there yet)
-    #[command(hide = true)]
-    Backup(LaterArgs),
-    /// Put a copy in the place of a damaged journal (not there yet)
-    #[command(hide = true)]
-    Restore(LaterArgs),
-    /// Make a journal of an export (not there yet)
-    #[command(hide = true)]
-    Import(LaterArgs),
-    /// Write an old journal in the newest format (not there yet)
-    #[command(hide = true)]
-    Upgrade(LaterArgs),
-    /// Put old segments elsewhere (not there yet)
-    #[command(hide = true)]
-    Archive(LaterArgs),
+    /// Copy the journal into one file while it is in use
+    Backup(backup::BackupArgs),
+    /// Make the journal of a root that has none from a backup
+    Restore(restore::RestoreArgs),
+    /// Make the journal of a root that has none from an export
+    Import(restore::ImportArgs),
+    /// Raise the format in which the journal is written to the newest
+    Upgrade(upgrade::UpgradeArgs),
+    /// Move old history to another directory, and keep the state at its end
+    Archive(archive::ArchiveArgs),
 }
 
 /// Which journal.
@@ -50,24 +51,35 @@ impl JournalArg {
     }
 }
 
+/// The directory of a journal, which must not be a backup or an export.
+fn directory(journal: &JournalArg, global: Global) -> Result<PathBuf, CliError> {
+    let dir = journal.dir(global)?;
+    if dir.is_file() {
+        return Err(CliError::Usage(format!(
+            "{} is a file, and a directory with a journal is needed; `cocoon replay --journal FILE` and `cocoon journal verify --journal FILE` read backups and exports",
+            dir.display()
+        )));
+    }
+    Ok(dir)
+}
+
+/// The engine of a root that has a journal; none is made.
+fn existing(global: Global) -> Result<Engine, CliError> {
+    let settings = global.settings()?;
+    let dir = settings.root_dir.join("journal");
+    cocoon_journal::inspect::Inspector::open(&dir).map_err(ReplayError::from)?;
+    Ok(Engine::open(settings)?)
+}
+
 pub(super) fn run(command: JournalCommand, global: Global) -> Result<(), CliError> {
-    let missing = |verb, why| Err(later::missing(verb, why));
     match command {
         JournalCommand::Verify(args) => verify::run(&args, global),
         JournalCommand::Stats(args) => stats::run(&args, global),
         JournalCommand::Export(args) => export::run(&args, global),
-        JournalCommand::Backup(_) => missing(
-            "journal backup",
-            "it is not there yet; while no command runs, a copy of the directory `journal` is a backup, and `cocoon journal verify --journal COPY` checks it",
-        ),
-        JournalCommand::Restore(_) => missing(
-            "journal restore",
-            "it is not there yet; keep the damaged directory, and look at what is left of it with `cocoon replay`",
-        ),
-        JournalCommand::Import(_) => missing("journal import", "it is not there yet"),
-        JournalCommand::Upgrade(_) => {
-            missing("journal upgrade", "there is nothing to upgrade: this is the first format")
-        }
-        JournalCommand::Archive(_) => missing("journal archive", "it is not there yet"),
+        JournalCommand::Backup(args) => backup::run(&args, global),
+        JournalCommand::Restore(args) => restore::restore(&args, global),
+        JournalCommand::Import(args) => restore::import(&args, global),
+        JournalCommand::Upgrade(args) => upgrade::run(&args, global),
+        JournalCommand::Archive(args) => archive::run(&args, global),
     }
 }

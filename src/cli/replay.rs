@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cocoon_journal::Tail;
-use cocoon_journal::inspect::Inspector;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::json;
@@ -20,11 +19,11 @@ use crate::replay::diff::Difference;
 use crate::replay::filter::{Filter, Wanted};
 use crate::replay::point::Point;
 use crate::replay::snapshot::{self, Snapshot};
-use crate::replay::{ReplayError, Timeline, check, diff, explain, text};
+use crate::replay::{Pieces, ReplayError, Timeline, check, diff, explain, text};
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// A root, or a copy of its journal directory, instead of the configured root
+    /// A root, a copy of its journal directory, a backup or an export, instead of the configured root
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Only events of this VM (its name, its id, or the beginning of its id)
@@ -65,6 +64,11 @@ pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
     let dir = journal_dir(args.journal.as_deref(), global)?;
     let open = || crate::replay::open(&dir);
     let format = args.output.format;
+    if args.follow && dir.is_file() {
+        let what =
+            format!("{} is a file that is complete; there is nothing to follow", dir.display());
+        return Err(CliError::Usage(what));
+    }
     if let Some(point) = args.at {
         let mut timeline = open()?;
         let snapshot = snapshot::at(&mut timeline, point);
@@ -99,7 +103,7 @@ pub(super) fn journal_dir(given: Option<&Path>, global: Global) -> Result<PathBu
 }
 
 /// What was shown of a damaged journal is not the whole of it.
-fn sound(timeline: &Timeline<Inspector>) -> Result<(), CliError> {
+fn sound(timeline: &Timeline<Pieces>) -> Result<(), CliError> {
     match timeline.faults().iter().find(|fault| fault.kind.is_damage()) {
         None => Ok(()),
         Some(fault) => Err(CliError::Failed(format!(
@@ -111,7 +115,7 @@ fn sound(timeline: &Timeline<Inspector>) -> Result<(), CliError> {
 fn show_timeline(
     args: &ReplayArgs,
     dir: &Path,
-    mut timeline: Timeline<Inspector>,
+    mut timeline: Timeline<Pieces>,
 ) -> Result<(), CliError> {
     let mut filter = Filter::new(Wanted {
         vm: args.vm.clone(),
@@ -137,7 +141,7 @@ fn show_timeline(
 
 fn show_lines(
     args: &ReplayArgs,
-    timeline: &mut Timeline<Inspector>,
+    timeline: &mut Timeline<Pieces>,
     filter: &mut Filter,
     lines: &mut Lines,
 ) -> Result<(), CliError> {
@@ -159,7 +163,7 @@ fn show_lines(
 fn follow(
     args: &ReplayArgs,
     dir: &Path,
-    timeline: &mut Timeline<Inspector>,
+    timeline: &mut Timeline<Pieces>,
     filter: &mut Filter,
     lines: &mut Lines,
 ) -> Result<(), CliError> {

@@ -55,6 +55,7 @@ impl Fold for StateFold {
     }
 
     fn apply(&mut self, frame: &Frame, hash: Hash) -> Result<(), FoldError> {
+        codec::check_codec(frame.header.codec)?;
         for (seq, entry) in frame.events() {
             match codec::decode(entry)? {
                 Some(event) => self.state.apply(&stamp(frame, seq), &event)?,

@@ -341,6 +341,7 @@ pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
         frames => frames?,
     };
     let mut named = Named::default();
+    super::archive::remembered(dir, &mut named)?;
     for frame in frames {
         let (frame, _) = frame?;
         for (_, entry) in frame.events() {

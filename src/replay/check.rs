@@ -66,7 +66,7 @@ pub fn check<I: Iterator<Item = Piece>>(timeline: &mut Timeline<I>) -> Checked {
         match line {
             Line::Row(row) if checked.stopped.is_none() => checked.judge(&mut judge, row),
             Line::Note(noted) => match noted.note {
-                Note::Begins => {
+                Note::Begins(_) => {
                     let why = format!(
                         "the history begins at seq {}, and what was before is not here",
                         noted.seq

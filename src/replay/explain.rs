@@ -1,6 +1,5 @@
 //! Why a VM is as it is, in words: who owns it, alive or dead since when, what is owed, and who could have acted.
 
-use cocoon_journal::inspect::Inspector;
 use cocoon_model::event::{Event, SupervisorEvent};
 use cocoon_model::id::VmId;
 use cocoon_model::record::{VmRecord, VmState};
@@ -13,7 +12,7 @@ use super::filter::fits_vm;
 use super::line::{Actor, Content, Death, Line, Note, Row};
 use super::text;
 use super::track::{Owner, Tracked, Tracker, vm_state};
-use super::{ReplayError, Timeline};
+use super::{Pieces, ReplayError, Timeline};
 use crate::cli::vm_object::rfc3339;
 use crate::host::process::{Liveness, ProcessIdentity, ProcessTable};
 
@@ -51,7 +50,7 @@ pub struct Explanation {
 /// # Errors
 /// If there is no journal, or no such VM in it.
 pub fn explain(
-    open: impl Fn() -> Result<Timeline<Inspector>, ReplayError>,
+    open: impl Fn() -> Result<Timeline<Pieces>, ReplayError>,
     reference: &str,
 ) -> Result<Explanation, ReplayError> {
     let mut timeline = open()?;
@@ -182,7 +181,7 @@ impl Explanation {
         self.statements.push(Statement { about, text: text::plain(text.into()) });
     }
 
-    fn about(&mut self, vm: &Tracked<VmRecord>, witness: &Witness, timeline: &Timeline<Inspector>) {
+    fn about(&mut self, vm: &Tracked<VmRecord>, witness: &Witness, timeline: &Timeline<Pieces>) {
         if !vm.certain {
             self.say("state", "Events are missing from the journal: what follows may be wrong.");
         }
@@ -215,7 +214,7 @@ impl Explanation {
         }
     }
 
-    fn owner(&mut self, owner: &Owner, timeline: &Timeline<Inspector>) -> Liveness {
+    fn owner(&mut self, owner: &Owner, timeline: &Timeline<Pieces>) -> Liveness {
         let ago = Timestamp::now().as_microsecond().saturating_sub(owner.at_us);
         let text = format!(
             "It belongs to {} (operation {}), whose last event is {} at seq {}, {}: {} ago.",

@@ -82,8 +82,8 @@ impl Death {
 /// Something between two events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// The history begins later than at its first event.
-    Begins,
+    /// The history begins later than at its first event; where the rest was moved to, if that is known.
+    Begins(Option<String>),
     /// A process died before its operation was over.
     Death(Death),
     /// The host was restarted; both boots.
@@ -246,7 +246,9 @@ impl Noted {
     pub fn to_json(&self) -> Value {
         let (seq, time) = (self.seq, self.at_us.map(rfc3339));
         match &self.note {
-            Note::Begins => json!({ "type": "begins", "seq": seq }),
+            Note::Begins(moved_to) => {
+                json!({ "type": "begins", "seq": seq, "moved_to": moved_to })
+            }
             Note::NotDurable => json!({ "type": "not-durable", "seq": seq }),
             Note::Death(death) => json!({
                 "type": "death",

@@ -195,7 +195,7 @@ fn journal_note(event: &JournalEvent) -> String {
 fn noted(noted: &Noted) -> String {
     let (seq, at_us) = (noted.seq, noted.at_us);
     match &noted.note {
-        Note::Begins => marked('>', seq, at_us, &format!("history begins at seq {seq}")),
+        Note::Begins(moved_to) => marked('>', seq, at_us, &begins(seq, moved_to.as_deref())),
         Note::NotDurable => {
             marked('>', seq, at_us, "what follows was written and is not known to be durable yet")
         }
@@ -209,6 +209,12 @@ fn noted(noted: &Noted) -> String {
         Note::Fault(fault) => marked('>', seq, at_us, &fault.to_string()),
         Note::Death(it) => death(seq, at_us, it),
     }
+}
+
+fn begins(seq: u64, moved_to: Option<&str>) -> String {
+    let before = seq.saturating_sub(1);
+    let moved = moved_to.map(|to| format!("; events up to {before} were moved to {to}"));
+    format!("history begins at seq {seq}{}", moved.unwrap_or_default())
 }
 
 fn marked(mark: char, seq: u64, at_us: Option<i64>, text: &str) -> String {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec;
 
-use cocoon_journal::inspect::{DurableEnd, Fault, FaultKind, Inspector, Piece};
+use cocoon_journal::checkpoint::Stub;
+use cocoon_journal::inspect::{DurableEnd, Fault, FaultKind, Piece};
 use cocoon_journal::reserved::JournalEvent;
 use cocoon_journal::{Entry, Frame, FrameHeader};
 use cocoon_model::event::{Event, Stamp, WrittenBy};
@@ -14,9 +15,11 @@ use cocoon_model::step::next_step;
 use uuid::Uuid;
 
 use super::line::{Actor, Content, Held, Line, Note, Noted, Row, Standing};
+use super::pieces::Pieces;
 use super::point::Point;
 use super::track::{Tracked, Tracker, image_state, vm_state};
 use crate::codec;
+use crate::engine::base::CheckpointBase;
 
 /// A wall clock that goes off by less than this in no time was not set, microseconds.
 const CLOCK_TOLERANCE_US: i64 = 1_000_000;
@@ -44,23 +47,34 @@ struct Moment {
     boot_id: Uuid,
 }
 
-impl Timeline<Inspector> {
+impl Timeline<Pieces> {
     /// The lines of a journal.
     #[must_use]
-    pub fn new(pieces: Inspector) -> Self {
+    pub fn new(pieces: Pieces) -> Self {
         let begins_at = pieces.begins_at();
         let head = pieces.head().copied();
+        let stub = if begins_at > 1 { pieces.stub() } else { None };
         let mut timeline = Self::of(pieces);
         timeline.head = head;
         if begins_at > 1 {
-            timeline.tracker.lose();
-            timeline.note(begins_at, None, Note::Begins);
+            let moved_to = timeline.begin_on(stub);
+            timeline.note(begins_at, None, Note::Begins(moved_to));
         }
         timeline
     }
 }
 
 impl<I> Timeline<I> {
+    /// Begins with the state that an archive left, if there is one; gives the place of the archive.
+    fn begin_on(&mut self, stub: Option<Stub>) -> Option<String> {
+        let moved_to = stub.as_ref().and_then(|stub| stub.moved_to().ok().flatten());
+        let base = stub.map(|stub| CheckpointBase::new(Some(stub.checkpoint())));
+        if base.is_none_or(|base| self.tracker.stand_on(&base).is_err()) {
+            self.tracker.lose();
+        }
+        moved_to.map(|path| path.display().to_string())
+    }
+
     fn of(pieces: I) -> Self {
         Self {
             pieces,

@@ -11,9 +11,11 @@ use cocoon_model::apply::{IllegalEvent, apply_image, apply_supervisor, apply_vm}
 use cocoon_model::event::{Event, ImageEvent, Stamp, SupervisorEvent, VmEvent};
 use cocoon_model::id::{ImageId, OperationId, VmId};
 use cocoon_model::record::{ImageRecord, RemovalPhase, SupervisorRecord, VmRecord};
+use cocoon_model::view::{Base as _, Lookup};
 use uuid::Uuid;
 
 use super::line::{Actor, Death};
+use crate::engine::base::CheckpointBase;
 
 /// An operation in flight: who it is, and what it wrote last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,24 @@ impl Tracker {
     #[must_use]
     pub fn daemon(&self) -> Option<&Owner> {
         self.daemon.as_ref()
+    }
+
+    /// Begins with the state that a base holds.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn stand_on(&mut self, base: &CheckpointBase) -> Lookup<()> {
+        for record in base.vms("")? {
+            let (id, name, last) =
+                (record.core.id, record.core.name.clone(), record.notes.last_seq);
+            self.vms.insert(id, Tracked::known(record, name, last));
+        }
+        for record in base.images()? {
+            let (id, name) = (record.core.id, record.core.name.clone());
+            self.images.insert(id, Tracked::known(record, name, 0));
+        }
+        self.supervisor = base.supervisor()?;
+        Ok(())
     }
 
     /// Events are missing from here on: nothing is certain any more.
@@ -227,6 +247,13 @@ impl Tracker {
 }
 
 impl<R> Tracked<R> {
+    /// A subject whose record is known, and whose events are not here; the last of them is.
+    fn known(record: R, name: String, last: u64) -> Self {
+        let nobody = Actor { verb: String::new(), pid: 0, start_time: 0 };
+        let record = Some(Arc::new(record));
+        Self { record, name, owner: None, certain: true, last: (last, nobody) }
+    }
+
     fn new(lossy: bool, actor: &Actor) -> Self {
         Self {
             record: None,

@@ -58,8 +58,13 @@ impl Hand {
 impl Forger {
     /// An empty journal in the first boot, at the start of 2026.
     pub(crate) fn new() -> Self {
+        Self::with_segments(Options::default().segment_events)
+    }
+
+    /// One whose segments are full after so many events.
+    pub(crate) fn with_segments(events: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let journal = open(dir.path(), 1);
+        let journal = open(dir.path(), 1, events);
         let forger = Self { dir, journal, fold: Blind(Position::default()) };
         forger.set_clock(1_767_225_600_000_000, 1_000_000);
         forger
@@ -82,7 +87,8 @@ impl Forger {
 
     /// Restarts the host: from here on frames are of another boot.
     pub(crate) fn reboot(&mut self, boot: u128) {
-        self.journal = open(self.dir.path(), boot);
+        let events = Options::default().segment_events;
+        self.journal = open(self.dir.path(), boot, events);
     }
 
     pub(crate) fn write(&mut self, hand: &Hand, events: &[Event]) {
@@ -101,11 +107,11 @@ impl Forger {
     }
 }
 
-fn open(dir: &Path, boot: u128) -> SegmentedJournal {
+fn open(dir: &Path, boot: u128, segment_events: u64) -> SegmentedJournal {
     let boot_id_path = dir.join("boot_id");
     std::fs::write(&boot_id_path, Uuid::from_u128(boot).to_string()).unwrap();
     let clock = Clock { wall_us: || WALL_US.get(), boottime_us: || BOOTTIME_US.get() };
-    let options = Options { clock, boot_id_path, ..Options::default() };
+    let options = Options { clock, boot_id_path, segment_events, ..Options::default() };
     SegmentedJournal::open(&dir.join("journal"), options).unwrap()
 }
 

@@ -61,7 +61,7 @@ fn damage_is_named_with_the_next_command() {
     assert!(report["problems"][0]["next"].as_str().unwrap().contains("cocoon replay --journal"));
     let export = journal(&forger.path(), "export", &[]);
     export.says(1, "passed over");
-    assert_eq!(export.stdout.lines().count(), 4);
+    assert_eq!(export.stdout.lines().count(), 4 + 1, "and the end");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn events_of_a_newer_version_are_told_apart_from_damage() {
     assert_eq!(told.code, 0);
     assert!(told.stdout.contains("kind-59999"), "{told:?}");
     let lines = journal(&forger.path(), "export", &[]).stdout;
-    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().rev().nth(1).unwrap()).unwrap();
     assert_eq!((&last["kind"], &last["body"]), (&59_999.into(), &"0102".into()));
 }
 
@@ -139,24 +139,26 @@ fn what_is_exported_can_be_read() {
     let forger = forged(4);
     let lines = journal(&forger.path(), "export", &["--since", "2", "--until", "3"]).stdout;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines.len(), 2 + 1, "and the end");
     assert_eq!((&lines[0]["seq"], &lines[0]["name"]), (&2.into(), &"Prereserved".into()));
     assert_eq!(lines[0]["event"]["name"], "web-2");
     let mut command = Command::new(binary());
     command.env_clear().args(["journal", "export", "--binary"]);
     let bytes = command.arg("--journal").arg(forger.path()).output().unwrap().stdout;
-    let frames = cocoon_journal::export::BinaryFrames::new(bytes.as_slice()).unwrap();
+    let frames = cocoon_journal::bundle::BundleReader::new(bytes.as_slice()).unwrap();
     assert_eq!(frames.map(Result::unwrap).count(), 4);
 }
 
 #[test]
-fn what_comes_later_says_so() {
+fn a_root_that_is_not_there_is_not_made() {
     let sandbox = Sandbox::new();
-    sandbox.cocoon(["journal", "backup"]).says(1, "not there yet");
-    sandbox.cocoon(["journal", "restore", "x"]).says(1, "not there yet");
-    sandbox.cocoon(["journal", "upgrade"]).says(1, "nothing to upgrade");
-    for verb in ["verify", "stats", "export"] {
+    for verb in ["verify", "stats", "export", "upgrade"] {
         sandbox.cocoon(["journal", verb]).says(1, "holds no journal");
     }
+    sandbox.cocoon(["journal", "backup", "file"]).says(1, "holds no journal");
+    let archive = ["journal", "archive", "--before", "9", "--to", "old"];
+    sandbox.cocoon(archive).says(1, "holds no journal");
+    sandbox.cocoon(["journal", "restore", "vmlinuz"]).says(1, "no backup or export");
+    sandbox.cocoon(["journal", "import", "vmlinuz"]).says(1, "no backup or export");
     assert!(!sandbox.root().exists());
 }

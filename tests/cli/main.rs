@@ -25,6 +25,7 @@ mod replay;
 mod sandbox;
 mod schema;
 mod schemas;
+mod transfer;
 mod troubleshooting;
 mod usage;
 mod windows;

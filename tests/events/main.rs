@@ -6,6 +6,7 @@
 
 mod documents;
 mod golden;
+mod redact;
 mod samples;
 
 use std::path::{Path, PathBuf};

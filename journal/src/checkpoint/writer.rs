@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::manifest::{Manifest, NamedTable, TableKind, name_of, seq_of};
 use super::merge::{Merge, Source};
 use super::{
-    Checkpoint, CheckpointError, DamagedCheckpoint, Latest, checkpoint_dir, files_in, list,
+    Checkpoint, CheckpointError, DamagedCheckpoint, Latest, checkpoint_dir, files_in, list, stub,
 };
 use crate::files;
 use crate::frame::{Position, Seq};
@@ -66,7 +66,7 @@ impl CheckpointWriter {
         let path = journal_dir.join("CKPT");
         let lock = files::try_lock(&path).map_err(|source| io_error(&path, "lock", source))?;
         let Some(lock) = lock else { return Ok(None) };
-        let Latest { checkpoint: previous, damaged } = Checkpoint::latest(journal_dir)?;
+        let Latest { checkpoint: previous, damaged } = newest(journal_dir)?;
         let journal_dir = journal_dir.to_owned();
         Ok(Some(Self { journal_dir, dir, options, previous, damaged, _lock: lock }))
     }
@@ -148,7 +148,7 @@ impl CheckpointWriter {
     pub fn quarantine(&mut self) -> Result<Option<PathBuf>, CheckpointError> {
         let Some(previous) = self.previous.take() else { return Ok(None) };
         let kept = self.set_aside(previous.position().seq);
-        let Latest { checkpoint, damaged } = Checkpoint::latest(&self.journal_dir)?;
+        let Latest { checkpoint, damaged } = newest(&self.journal_dir)?;
         (self.previous, self.damaged) = (checkpoint, damaged);
         kept.map(Some)
     }
@@ -316,6 +316,16 @@ impl CheckpointWriter {
     fn sync_dir(&self) -> Result<(), CheckpointError> {
         files::sync_dir(&self.dir).map_err(|source| io_error(&self.dir, "sync", source))
     }
+}
+
+/// The checkpoint to go on from; what a stub holds is made into one first.
+fn newest(journal_dir: &Path) -> Result<Latest, CheckpointError> {
+    let latest = Checkpoint::latest_written_before(journal_dir, Seq::MAX)?;
+    let written = latest.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.position().seq);
+    if stub::seed(journal_dir, written)? {
+        return Checkpoint::latest_written_before(journal_dir, Seq::MAX);
+    }
+    Ok(latest)
 }
 
 /// Changes since `since` may be laid over a checkpoint that is not older.

@@ -12,6 +12,7 @@ use super::generation::{Generation, Unfit};
 use super::repair::{Repair, Repaired};
 use super::source::{FrameSource, Frames};
 use super::{Store, StoreError, generation_dir, generations, io_error, quarantine};
+use crate::checkpoint::Stub;
 use crate::frame::{Frame, Hash, Position, Seq};
 
 /// Events applied in one batch, unless a single frame has more.
@@ -83,6 +84,11 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
     /// Looks at where the history begins and whether each generation leads to the next.
     fn sealed(&mut self, firsts: &[Seq]) -> Result<Pass, StoreError> {
         let Some((first, rest)) = firsts.split_first() else { return self.begin() };
+        if let Some(begins) = self.moved_before()?.filter(|begins| first < begins) {
+            // It cannot be held against the log, nor made anew from it.
+            self.store.retire(begins)?;
+            return Ok(Pass::Repaired);
+        }
         if *first > 1 && self.first_frame(1)?.is_some_and(|(frame, _)| frame.header.seq < *first) {
             return self.begin();
         }
@@ -94,6 +100,15 @@ impl<S: FrameSource + ?Sized> CatchUp<'_, S> {
             current = *next;
         }
         Ok(Pass::Fits)
+    }
+
+    /// The event with which history begins here, if what was before was moved away.
+    fn moved_before(&self) -> Result<Option<Seq>, StoreError> {
+        let stub = Stub::latest(&self.store.journal_dir)
+            .map_err(|error| StoreError::Source(error.into()))?;
+        let Some(moved) = stub.map(|stub| stub.position().seq) else { return Ok(None) };
+        let first = self.first_frame(1)?.map_or(0, |(frame, _)| frame.header.seq);
+        Ok(Some(first.min(moved.saturating_add(1))))
     }
 
     /// Makes the generation with which the kept history begins.

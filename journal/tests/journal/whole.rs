@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use cocoon_journal::export::{
-    BinaryFrames, Described, ExportFault, export_binary, export_json_lines,
-};
+use cocoon_journal::bundle::{BundleFault, BundleReader};
+use cocoon_journal::export::lines::{JsonFrames, LinesFault};
+use cocoon_journal::export::{Described, export_binary, export_json_lines};
 use cocoon_journal::inspect::FaultKind;
 use cocoon_journal::reserved::JOURNAL_SEALED;
 use cocoon_journal::verify::{stats, verify};
@@ -76,8 +76,13 @@ fn every_damaged_byte_of_a_segment_is_found() {
         let report = verify(&root.path()).unwrap();
         assert!(!report.is_sound(), "byte {at}");
         let mut out = Vec::new();
-        let exported =
-            export_json_lines(&root.path(), &(1..=u64::MAX), |_| Described::default(), &mut out);
+        let exported = export_json_lines(
+            &root.path(),
+            &(1..=u64::MAX),
+            None,
+            |_| Described::default(),
+            &mut out,
+        );
         let exported = exported.unwrap();
         assert!(exported.events + 1 >= log.events.len() as u64, "byte {at}: all but one frame");
         assert!(!exported.problems.is_empty());
@@ -108,16 +113,16 @@ fn json_lines_name_everything() {
         _ => Described::default(),
     };
     let mut out = Vec::new();
-    let exported = export_json_lines(&root.path(), &(3..=5), describe, &mut out).unwrap();
+    let exported = export_json_lines(&root.path(), &(3..=5), None, describe, &mut out).unwrap();
     assert_eq!((exported.frames, exported.events, exported.last.seq), (3, 3, 5));
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 4);
     assert_eq!(lines[0]["seq"], 3);
     assert_eq!(lines[0]["body"], "32", "hexadecimal");
     assert_eq!((&lines[1]["name"], &lines[1]["event"]["n"]), (&"Three".into(), &3.into()));
-    assert!(lines[1].get("body").is_none());
+    assert_eq!((&lines[3]["end"], &lines[3]["last_seq"]), (&true.into(), &5.into()));
     assert_eq!(lines[2]["prev_hash"], lines[1]["hash"]);
     assert_eq!(lines[0]["verb"], "test");
     assert_eq!(log.position.seq, 7);
@@ -127,18 +132,18 @@ fn json_lines_name_everything() {
 fn the_binary_form_is_whole_or_refused() {
     let (root, log) = journal_of(9, 4);
     let mut out = Vec::new();
-    let exported = export_binary(&root.path(), &(1..=u64::MAX), &mut out).unwrap();
+    let exported = export_binary(&root.path(), &(1..=u64::MAX), None, &mut out).unwrap();
     assert_eq!(exported.last, log.position);
-    let frames: Result<Vec<_>, _> = BinaryFrames::new(out.as_slice()).unwrap().collect();
+    let frames: Result<Vec<_>, _> = BundleReader::new(out.as_slice()).unwrap().collect();
     let frames = frames.unwrap();
     let mut position = Position::default();
-    for (frame, hash) in &frames {
-        assert_eq!(frame.header.prev_hash, position.hash);
-        position = frame.position(*hash);
+    for bundled in &frames {
+        assert_eq!(bundled.frame.header.prev_hash, position.hash);
+        position = bundled.frame.position(bundled.hash);
     }
     assert_eq!((position, frames.len()), (log.position, log.frames));
-    let read = |bytes: &[u8]| -> Result<usize, ExportFault> {
-        BinaryFrames::new(bytes)?.try_fold(0, |count, frame| frame.map(|_| count + 1))
+    let read = |bytes: &[u8]| -> Result<usize, BundleFault> {
+        BundleReader::new(bytes)?.try_fold(0, |count, frame| frame.map(|_| count + 1))
     };
     for len in 0..out.len() {
         assert!(read(&out[..len]).is_err(), "cut at {len}");
@@ -149,6 +154,71 @@ fn the_binary_form_is_whole_or_refused() {
         assert!(read(&damaged).is_err(), "byte {at}");
     }
     let mut empty = Vec::new();
-    export_binary(&root.path(), &(500..=600), &mut empty).unwrap();
+    export_binary(&root.path(), &(500..=600), None, &mut empty).unwrap();
     assert_eq!(read(&empty).unwrap(), 0);
+}
+
+/// Whatever becomes of the text of an export of lines: its frames are those that were written, or it is refused.
+#[test]
+fn lines_give_the_very_frames_or_are_refused() {
+    let (root, log) = journal_of(9, 4);
+    let mut text = Vec::new();
+    let all = 1..=u64::MAX;
+    export_json_lines(&root.path(), &all, None, |_| Described::default(), &mut text).unwrap();
+    let mut bundle = Vec::new();
+    export_binary(&root.path(), &all, None, &mut bundle).unwrap();
+    let read = |text: &[u8]| -> Result<Vec<_>, LinesFault> { JsonFrames::new(text).collect() };
+    let expected: Vec<_> =
+        BundleReader::new(bundle.as_slice()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(read(&text).unwrap(), expected);
+    assert_eq!(expected.len(), log.frames);
+    let mut part = Vec::new();
+    export_json_lines(&root.path(), &(6..=8), None, |_| Described::default(), &mut part).unwrap();
+    assert_eq!(read(&part).unwrap().len(), 3, "a part is read as well");
+    for len in 0..text.len() {
+        assert!(read(&text[..len]).is_err(), "cut at {len}");
+    }
+    for at in (0..text.len()).step_by(3) {
+        let mut damaged = text.clone();
+        damaged[at] = damaged[at].wrapping_add(1);
+        if let Ok(frames) = read(&damaged) {
+            // A field that is there for readers alone, or an end that says the same.
+            assert_eq!(frames, expected, "byte {at}");
+        }
+    }
+    let lines: Vec<&str> = std::str::from_utf8(&text).unwrap().lines().collect();
+    for at in 0..lines.len() {
+        let mut fewer = lines.clone();
+        fewer.remove(at);
+        let fewer = format!("{}\n", fewer.join("\n"));
+        assert!(read(fewer.as_bytes()).is_err(), "without line {at}");
+    }
+}
+
+#[test]
+fn an_edited_export_is_a_history_of_its_own_that_says_so() {
+    let (root, log) = journal_of(9, 4);
+    let mut edit = |frame: &mut cocoon_journal::Frame| {
+        for entry in &mut frame.entries {
+            if entry.kind == 1 {
+                entry.body = b"***".to_vec();
+            }
+        }
+        Ok(())
+    };
+    let (all, mut bundle, mut text) = (1..=u64::MAX, Vec::new(), Vec::new());
+    export_binary(&root.path(), &all, Some(&mut edit), &mut bundle).unwrap();
+    let describe = |_: &cocoon_journal::Entry| Described::default();
+    export_json_lines(&root.path(), &all, Some(&mut edit), describe, &mut text).unwrap();
+    let mut reader = BundleReader::new(bundle.as_slice()).unwrap();
+    assert!(reader.header().is_redacted);
+    let frames: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(frames.len(), log.frames);
+    let mut lines = JsonFrames::new(text.as_slice());
+    assert_eq!(lines.by_ref().map(Result::unwrap).collect::<Vec<_>>(), frames);
+    assert!(lines.is_redacted());
+    assert_ne!(frames.last().unwrap().hash, log.position.hash);
+    let bodies = frames.iter().flat_map(|bundled| &bundled.frame.entries);
+    let bodies: Vec<_> = bodies.filter(|entry| entry.kind == 1).map(|entry| &entry.body).collect();
+    assert!(bodies.len() == 9 && bodies.iter().all(|body| *body == b"***"));
 }

@@ -3,12 +3,13 @@
 use std::io::{self, IsTerminal as _};
 
 use clap::Args;
-use cocoon_journal::JournalError;
-use cocoon_journal::export::{Exported, export_binary, export_json_lines};
+use cocoon_journal::error::AnyError;
+use cocoon_journal::export::{Edit, Exported, export_binary, export_json_lines};
+use cocoon_journal::{Frame, JournalError};
 
 use super::JournalArg;
 use crate::cli::{CliError, Global, output};
-use crate::codec;
+use crate::codec::{self, Redactor};
 use crate::replay::ReplayError;
 
 #[derive(Debug, Args)]
@@ -24,10 +25,13 @@ pub(in crate::cli) struct ExportArgs {
     /// The frames themselves, instead of JSON lines
     #[arg(long)]
     binary: bool,
+    /// Replace names, paths, command lines, digests, addresses and texts by placeholders, the same by the same one
+    #[arg(long)]
+    redact: bool,
 }
 
 pub(super) fn run(args: &ExportArgs, global: Global) -> Result<(), CliError> {
-    let dir = args.journal.dir(global)?;
+    let dir = super::directory(&args.journal, global)?;
     let begins_at = cocoon_journal::inspect::Inspector::open(&dir).map_err(ReplayError::from)?;
     let begins_at = begins_at.begins_at();
     if args.since > 1 && args.since < begins_at {
@@ -43,10 +47,16 @@ pub(super) fn run(args: &ExportArgs, global: Global) -> Result<(), CliError> {
     }
     let mut out = io::BufWriter::with_capacity(64 * 1024, stdout.lock());
     let seqs = args.since..=args.until;
+    let mut redactor = Redactor::default();
+    let mut edit = |frame: &mut Frame| -> Result<(), AnyError> {
+        frame.entries.iter_mut().for_each(|entry| redactor.entry(entry));
+        Ok(())
+    };
+    let edit: Option<Edit<'_>> = if args.redact { Some(&mut edit) } else { None };
     let exported = if args.binary {
-        export_binary(&dir, &seqs, &mut out)
+        export_binary(&dir, &seqs, edit, &mut out)
     } else {
-        export_json_lines(&dir, &seqs, codec::describe, &mut out)
+        export_json_lines(&dir, &seqs, edit, codec::describe, &mut out)
     };
     told(&exported.map_err(output_error)?)
 }

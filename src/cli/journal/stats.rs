@@ -33,7 +33,7 @@ struct Figures {
 }
 
 pub(super) fn run(args: &StatsArgs, global: Global) -> Result<(), CliError> {
-    let dir = args.journal.dir(global)?;
+    let dir = super::directory(&args.journal, global)?;
     let figures = Figures::of(&dir)?;
     match args.output.format {
         Format::Json => output::json(&figures.to_json()),

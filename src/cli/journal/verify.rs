@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cocoon_journal::checkpoint::Checkpoint;
+use cocoon_journal::checkpoint::{Checkpoint, Stub};
 use cocoon_journal::inspect::{Fault, FaultKind, Inspector, Piece, SeenFrame, SeenSegment};
 use cocoon_journal::{Hash, Position, store};
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ use crate::cli::{CliError, Global, output};
 use crate::codec;
 use crate::replay::ReplayError;
 use crate::replay::line::fault_json;
+
+mod file;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct VerifyArgs {
@@ -33,6 +35,8 @@ struct Findings {
     last: Position,
     durable: Option<u64>,
     checkpoints: Vec<u64>,
+    /// The event with which history begins, if older ones were archived.
+    moved_before: Option<u64>,
     /// The last frame that the event store says to have.
     store: Position,
     /// Hashes of frames that something derived says to include last.
@@ -59,6 +63,9 @@ struct Problem {
 
 pub(super) fn run(args: &VerifyArgs, global: Global) -> Result<(), CliError> {
     let dir = args.journal.dir(global)?;
+    if dir.is_file() {
+        return file::verify(&dir, args.output.format);
+    }
     let findings = Findings::of(&dir)?;
     match args.output.format {
         Format::Json => output::json(&findings.to_json())?,
@@ -92,6 +99,7 @@ impl Findings {
             }
         }
         findings.last = pieces.reached();
+        findings.judge_beginning(dir);
         findings.judge_checkpoints(dir);
         findings.judge_store(dir);
         Ok(findings)
@@ -173,6 +181,33 @@ impl Findings {
         });
     }
 
+    /// Where history begins later than with the first event, the state before it must be there.
+    fn judge_beginning(&mut self, dir: &Path) {
+        let begins_at = self.segments.first().map_or(1, |segment| segment.first);
+        let stub = match Stub::latest(dir) {
+            Ok(stub) => stub,
+            Err(error) => return self.lost_beginning(dir, &error.to_string()),
+        };
+        let Some(stub) = stub else {
+            if begins_at > 1 {
+                self.lost_beginning(dir, "the segments before it are gone, and were not archived");
+            }
+            return;
+        };
+        self.moved_before = Some(stub.position().seq.saturating_add(1));
+        if stub.position().seq.saturating_add(1) < begins_at {
+            self.lost_beginning(dir, "segments between what was archived and this are gone");
+        } else if let Err(error) = stub.verify() {
+            self.lost_beginning(dir, &error.to_string());
+        }
+    }
+
+    fn lost_beginning(&mut self, dir: &Path, what: &str) {
+        let begins_at = self.segments.first().map_or(1, |segment| segment.first);
+        let path = dir.join(format!("seg/{begins_at:020}.seg"));
+        self.problem(&path, 0, begins_at, what, keep(dir));
+    }
+
     /// A checkpoint must be whole, and stand on a frame that is there.
     fn judge_checkpoints(&mut self, dir: &Path) {
         for seq in self.checkpoints.clone() {
@@ -240,6 +275,12 @@ impl Findings {
             if checkpoints.is_empty() { "none".to_owned() } else { checkpoints.join(", ") },
             if self.store.seq == 0 { "none".to_owned() } else { self.store.seq.to_string() },
         ))?;
+        if let Some(first) = self.moved_before {
+            let last = first.saturating_sub(1);
+            output::line(&format!(
+                "history begins at seq {first}; events up to {last} were archived"
+            ))?;
+        }
         for problem in &self.problems {
             let word = if problem.damage { "damage" } else { "leftover" };
             output::line(&format!("{word}: {}\n  next: {}", problem.text, problem.next))?;
@@ -276,6 +317,7 @@ impl Findings {
             "last_hash": codec::hex(&self.last.hash),
             "durable_seq": self.durable,
             "checkpoints": self.checkpoints,
+            "begins_at": self.moved_before.unwrap_or(1),
             "store_seq": (self.store.seq > 0).then_some(self.store.seq),
             "segments": segments.collect::<Vec<_>>(),
             "problems": problems.collect::<Vec<_>>(),
