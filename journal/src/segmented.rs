@@ -23,7 +23,7 @@ mod torn;
 mod transact;
 
 pub use read::Frames;
-pub(crate) use read::read_durable;
+pub(crate) use read::{make_sure, read_durable};
 
 /// How a journal is kept. The default is right for production.
 #[derive(Clone, Debug)]

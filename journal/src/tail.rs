@@ -3,12 +3,13 @@
 //! ```text
 //!   frames at or below HEAD           delivered at once
 //!   a frame above HEAD                kept back until HEAD reaches it,
-//!                                     or HEAD has stood still for 5 ms: its writer may be dead,
-//!                                     so the follower syncs itself and delivers
+//!                                     or HEAD has stood still for 5 ms: its writer may be dead, or its
+//!                                     sync may have failed, so the follower writes it again under the
+//!                                     lock, syncs and delivers
 //!   nothing new                       sleep: woken by inotify on HEAD and on seg/, and by a timer
 //! ```
 //!
-//! Plain reads, no mapping, no lock. The timer is a floor: a lost or impossible notification only
+//! Plain reads, no mapping, and no lock but for that. The timer is a floor: a lost or impossible notification only
 //! costs time.
 
 use std::collections::VecDeque;
@@ -28,9 +29,9 @@ use crate::directory::Directory;
 use crate::error::JournalError;
 use crate::frame::{Frame, Hash, Seq};
 use crate::head::HeadFile;
-use crate::segmented::read_durable;
+use crate::segmented::{make_sure, read_durable};
 
-/// How long HEAD may stand still below a whole frame before the follower syncs.
+/// How long HEAD may stand still below a whole frame before the follower sees to it.
 const STANDS_STILL: Duration = Duration::from_millis(5);
 /// How often to look although nothing was notified.
 const FLOOR: Duration = Duration::from_millis(250);
@@ -173,7 +174,7 @@ impl Tail {
             self.wakeup.sleep(left)?;
             return Ok(false);
         }
-        self.cursor.segment().sync()?;
+        make_sure(self.cursor.directory(), last.position())?;
         self.durable = last.seq;
         self.still_since = None;
         Ok(true)

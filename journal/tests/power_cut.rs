@@ -31,6 +31,7 @@ use cocoon_journal::{
     Fold, Frame, Hash, Journal as _, Options, Position, SegmentedJournal, Seq, Unfolded,
 };
 use cocoon_test_faults::disk::{Disk, skipped};
+use cocoon_test_faults::{Call, Kind, Verdict, judged};
 use support::*;
 use uuid::Uuid;
 
@@ -401,4 +402,73 @@ fn cuts() {
         told.acknowledged.len(),
         told.answered.len()
     );
+}
+
+/// A sync that fails for its writer, and is then nobody's: the kernel takes what it could not write for written, and
+/// tells no other process. Whoever answers from such frames has to write them again.
+#[test]
+fn what_a_failed_sync_left_is_not_trusted() {
+    std::thread::spawn(|| {
+        for answer in [answer_of_a_reader as fn(&Path) -> Vec<String>, answer_of_a_follower] {
+            lose_what_a_failed_sync_left(answer);
+        }
+    })
+    .join()
+    .unwrap();
+}
+
+fn lose_what_a_failed_sync_left(answer: fn(&Path) -> Vec<String>) {
+    let host = match Host::new() {
+        Ok(host) => host,
+        Err(reason) => return skipped("powercut", &reason),
+    };
+    let dir = host.journal();
+    let mut log = Log::default();
+    let open = |dir: &Path| SegmentedJournal::open(dir, Options::default()).unwrap();
+    append(&mut open(&dir), &mut log, "durable").unwrap();
+    let writer = {
+        let dir = dir.clone();
+        move || append(&mut open(&dir), &mut Log::default(), "doubtful").is_err()
+    };
+    let failing = |call: &Call| match call.kind {
+        Kind::Sync => Verdict::Fail(nix::libc::EIO),
+        _ => Verdict::Go,
+    };
+    match judged(failing, writer) {
+        Ok(failed) => assert!(failed, "it is not acknowledged"),
+        Err(error) => return skipped("faults", &error.to_string()),
+    }
+    let answered = {
+        let dir = dir.clone();
+        judged(pretend_until_written(dir.join("seg")), move || answer(&dir)).unwrap()
+    };
+    assert_eq!(answered.last().unwrap(), "doubtful", "it is there to be seen");
+    host.disk.cut().unwrap();
+    host.boot().unwrap();
+    let found = read(&dir).unwrap().bodies();
+    assert_eq!(found, answered, "an answer was given that is not on disk");
+}
+
+/// Syncs do nothing for a process that has not written.
+fn pretend_until_written(below: PathBuf) -> impl FnMut(&Call) -> Verdict + Send + 'static {
+    let mut written = false;
+    move |call| {
+        let ours = call.path.starts_with(&below);
+        written |= ours && call.kind == Kind::Write;
+        if ours && call.kind == Kind::Sync && !written { Verdict::Pretend } else { Verdict::Go }
+    }
+}
+
+fn answer_of_a_reader(dir: &Path) -> Vec<String> {
+    read(dir).unwrap().bodies()
+}
+
+fn answer_of_a_follower(dir: &Path) -> Vec<String> {
+    let mut tail = cocoon_journal::Tail::open(dir, 1).unwrap();
+    let mut log = Log::default();
+    while log.bodies().len() < 2 {
+        let (frame, hash) = tail.next(Duration::from_secs(60)).unwrap().unwrap();
+        log.apply(&frame, hash).unwrap();
+    }
+    log.bodies()
 }

@@ -3,16 +3,18 @@
 //! `HEAD` is read before the log, so that everything it speaks of must be there. A reader that meets a
 //! bad tail reads again a few times: most likely a writer is at it. If what is missing was durable it
 //! takes the lock, because only its holder may call damage. If frames above `HEAD` remain, the reader
-//! syncs before it answers from them; it leaves `HEAD` alone, because its sync cannot know about an
-//! earlier one that failed for somebody else.
+//! syncs before it answers from them, which takes as long as their writer's own sync. If `HEAD` does not
+//! follow, that one has failed or its writer has died: then a sync alone proves nothing, and the reader
+//! writes them again under the lock and says in `HEAD` what it has synced.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::{SegmentedJournal, State, torn, transact};
+use super::{Options, SegmentedJournal, State, torn, transact};
 use crate::cursor::{Cursor, Found, From, Step};
+use crate::directory::Directory;
 use crate::error::JournalError;
 use crate::frame::{Frame, Hash, Position, Seq, Writer};
 use crate::head::Head;
@@ -32,7 +34,7 @@ pub(super) fn refresh<F: Fold>(
     fold: &mut F,
 ) -> Result<(), JournalError> {
     look_ahead(journal, state, fold)?;
-    sync_what_was_read(state)
+    make_durable(journal, state, fold)
 }
 
 /// Reads what is there, durable or not.
@@ -99,15 +101,10 @@ fn judge<F: Fold>(
     state: &mut State,
     fold: &mut F,
 ) -> Result<(), JournalError> {
-    let reader = Writer::of_this_process(Uuid::nil(), "journal read")
-        .map_err(JournalError::io("read", Path::new("/proc/self/stat")))?;
+    let reader = reader()?;
     let deadline = Instant::now() + JUDGE_TIMEOUT;
     let lock = match Lock::acquire(&journal.directory.lock(), &reader, deadline) {
-        Err(JournalError::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            None
-        }
+        Err(error) if may_only_read(&error) => None,
         lock => Some(lock?),
     };
     state.view = None;
@@ -124,7 +121,11 @@ fn judge<F: Fold>(
     }
 }
 
-fn sync_what_was_read(state: &mut State) -> Result<(), JournalError> {
+fn make_durable<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<(), JournalError> {
     let Some(view) = &state.view else { return Ok(()) };
     let end = view.end().seq;
     if view.pending().is_empty() || end <= state.synced {
@@ -132,8 +133,57 @@ fn sync_what_was_read(state: &mut State) -> Result<(), JournalError> {
     }
     // Frames of an older segment are pending only if its seal is, too: the next has no frame yet.
     view.sync_pending()?;
+    let mut pauses = READ_AGAIN.iter();
+    while state.read_head(journal)?.is_none_or(|head| head.mark.seq < end) {
+        match pauses.next() {
+            Some(pause) => std::thread::sleep(*pause),
+            None => {
+                write_again(journal, state, fold)?;
+                break;
+            }
+        }
+    }
     state.synced = end;
     Ok(())
+}
+
+/// As far as this reader may: one that may only read has to rely on its sync.
+fn write_again<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<(), JournalError> {
+    let reader = reader()?;
+    let deadline = Instant::now() + JUDGE_TIMEOUT;
+    match transact::write_again(journal, state, fold, &reader, deadline) {
+        Err(error) if may_only_read(&error) => {
+            state.poisoned = false;
+            Ok(())
+        }
+        written => written,
+    }
+}
+
+fn reader() -> Result<Writer, JournalError> {
+    Writer::of_this_process(Uuid::nil(), "journal read")
+        .map_err(JournalError::io("read", Path::new("/proc/self/stat")))
+}
+
+fn may_only_read(error: &JournalError) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        JournalError::Io { source, .. } => {
+            matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem)
+        }
+        _ => false,
+    }
+}
+
+/// Makes durable what is readable in `directory` up to `from` and beyond, for a follower of it.
+pub(crate) fn make_sure(directory: &Directory, from: Position) -> Result<(), JournalError> {
+    let journal = SegmentedJournal::open(directory.path(), Options::default())?;
+    let mut state = journal.lock_state();
+    write_again(&journal, &mut state, &mut Unfolded(from))
 }
 
 pub(super) fn durable(
@@ -142,16 +192,21 @@ pub(super) fn durable(
 ) -> Result<Position, JournalError> {
     match state.read_head(journal)? {
         Some(head) => Ok(head.mark.position()),
-        None => durable_without_head(journal),
+        None => durable_without_head(journal, state),
     }
 }
 
 /// Without `HEAD` everything readable is made durable.
-fn durable_without_head(journal: &SegmentedJournal) -> Result<Position, JournalError> {
+fn durable_without_head(
+    journal: &SegmentedJournal,
+    state: &mut State,
+) -> Result<Position, JournalError> {
     let mut view = View::latest(&journal.directory)?;
-    view.advance(None, &mut Unfolded(view.end().position()))?;
+    let mut end = Unfolded(view.end().position());
+    view.advance(None, &mut end)?;
     view.sync_pending()?;
-    Ok(view.end().position())
+    write_again(journal, state, &mut end)?;
+    Ok(end.0)
 }
 
 impl SegmentedJournal {

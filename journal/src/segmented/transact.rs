@@ -93,6 +93,47 @@ fn unacknowledged<T>(answers: &Answers<T>, last: Seq, source: JournalError) -> J
     JournalError::Unacknowledged { seqs: first..=last.max(first), source: Box::new(source) }
 }
 
+/// Writes again, and makes durable, what was read above the known durable end; decides nothing. After a sync that
+/// failed for whoever wrote it, only that proves it to be on the disk: the kernel tells one process of such a failure,
+/// and may then take pages that it could not write for written.
+pub(super) fn write_again<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+    writer: &Writer,
+    deadline: Instant,
+) -> Result<(), JournalError> {
+    let lock = Lock::acquire(&journal.directory.lock(), writer, deadline)?;
+    journal.boundary("journal.locked");
+    let written = write_what_was_read(journal, state, fold);
+    journal.boundary("journal.unlock");
+    drop(lock);
+    let settled = written.and_then(|owed| match owed {
+        Some(owed) => journal.settle(state, &owed),
+        None => Ok(()),
+    });
+    // The fold may have followed frames that do not survive.
+    state.poisoned = settled.is_err();
+    settled
+}
+
+fn write_what_was_read<F: Fold>(
+    journal: &SegmentedJournal,
+    state: &mut State,
+    fold: &mut F,
+) -> Result<Option<Owed>, JournalError> {
+    let head = check_place(journal, state)?;
+    let stop = advance(journal, state, fold, head.as_ref())?;
+    let view = state.view.as_mut().ok_or(JournalError::Poisoned)?;
+    torn::check(view, fold.position(), head.as_ref(), &stop)?;
+    if view.pending().is_empty() {
+        return Ok(None);
+    }
+    // An unfinished tail behind them is for whoever writes something of its own.
+    write_pending(&journal.directory, view, None)?;
+    Ok(Some(Owed { segment: view.segment().clone(), mark: view.end() }))
+}
+
 /// Reads what can be read without the lock. Whatever is wrong is judged under it.
 fn look_ahead<F: Fold>(
     journal: &SegmentedJournal,

@@ -23,8 +23,12 @@ fn seen_but_never_synced(root: &Root) -> (SegmentedJournal, Log, Vec<u8>) {
     let died =
         catch_unwind(AssertUnwindSafe(|| append(&mut dying(), &mut Log::default(), "unsynced")));
     assert!(died.is_err());
-    let journal = root.open();
-    journal.refresh(&mut log).unwrap();
+    let boundary = |name| assert!(name != "journal.locked" || !DIES.get(), "the reader is stopped");
+    let journal = root.open_with(Options { boundary, ..Options::default() });
+    DIES.set(true);
+    let stopped = catch_unwind(AssertUnwindSafe(|| journal.refresh(&mut log)));
+    DIES.set(false);
+    assert!(stopped.is_err(), "it was about to write again what it saw");
     assert_eq!(log.bodies(), ["durable", "unsynced"]);
     (journal, log, before)
 }
@@ -59,6 +63,7 @@ fn a_handle_that_followed_a_lost_history_is_told() {
 }
 
 thread_local! {
+    static DIES: Cell<bool> = const { Cell::new(false) };
     /// The boundary at which the segment's descriptor breaks.
     static BREAK_AT: Cell<&'static str> = const { Cell::new("") };
     static SEGMENT: RefCell<PathBuf> = RefCell::default();

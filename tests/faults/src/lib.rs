@@ -81,6 +81,8 @@ pub enum Verdict {
     Go,
     /// It is not made, and fails with this errno.
     Fail(i32),
+    /// It is not made, and succeeds all the same: a sync by a process to which the kernel does not tell an earlier failure.
+    Pretend,
     /// It is made after this time.
     Wait(Duration),
 }

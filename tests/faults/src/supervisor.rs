@@ -66,22 +66,22 @@ fn answer(listener: &Arc<OwnedFd>, asked: seccomp_notif, judging: &Judging) {
     let thread = asked.pid.cast_signed();
     let call = call::read(thread, asked.data.nr, &asked.data.args);
     match call.map_or(Verdict::Go, |call| judging.verdict(&call)) {
-        Verdict::Go => respond(listener, &asked, 0),
-        Verdict::Fail(errno) => respond(listener, &asked, errno),
+        Verdict::Go => respond(listener, &asked, 0, CONTINUE),
+        Verdict::Fail(errno) => respond(listener, &asked, errno, 0),
+        Verdict::Pretend => respond(listener, &asked, 0, 0),
         Verdict::Wait(time) => {
             let listener = listener.clone();
             // Others are not to wait with it.
             std::thread::spawn(move || {
                 std::thread::sleep(time);
-                respond(&listener, &asked, 0);
+                respond(&listener, &asked, 0, CONTINUE);
             });
         }
     }
 }
 
-/// Has the call fail, or be made if there is no errno.
-fn respond(listener: &OwnedFd, asked: &seccomp_notif, errno: i32) {
-    let flags = if errno == 0 { CONTINUE } else { 0 };
+/// Has the call fail, or succeed without an errno, or be made with [`CONTINUE`].
+fn respond(listener: &OwnedFd, asked: &seccomp_notif, errno: i32, flags: u32) {
     let mut response = seccomp_notif_resp { id: asked.id, val: 0, error: -errno, flags };
     let request = libc::SECCOMP_IOCTL_NOTIF_SEND;
     // SAFETY: the descriptor is a listener, and the request reads the structure that it names. That it fails because
