@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 use cocoon_journal::JournalError;
 use cocoon_journal::bundle::BundleFault;
 
+use cocoon_model::invariant::Judge;
+
+use crate::engine::base::CheckpointBase;
+
 pub mod check;
 pub mod diff;
 pub mod explain;
@@ -63,6 +67,18 @@ pub enum ReplayError {
 pub fn locate(path: &Path) -> PathBuf {
     let inside = path.join("journal");
     if inside.join("seg").is_dir() && !path.join("seg").is_dir() { inside } else { path.to_owned() }
+}
+
+/// A judge of a history: it begins with the state that an archive left, if there is one.
+#[must_use]
+pub fn judge(journal: &Path) -> Judge<CheckpointBase> {
+    let stub = Pieces::open(journal).ok().and_then(|pieces| pieces.stub());
+    let judge = stub.map(|stub| {
+        let applied = stub.position().seq;
+        Judge::on(CheckpointBase::new(Some(stub.checkpoint())), applied)
+    });
+    // Without it, what is judged says that it does not begin at the beginning.
+    judge.and_then(Result::ok).unwrap_or_default()
 }
 
 /// Everything that happened, from the first event that is there: in a journal's directory, a backup or an export.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::checkpoint::stub;
 use crate::directory::Directory;
 use crate::error::JournalError;
 use crate::frame::{Frame, FrameError, Hash, MAGIC, Position, Seq};
@@ -243,7 +244,8 @@ impl Inspector {
         let head = read_head(&dir.join("HEAD"));
         let inside = dir.join("seg");
         let directory = if inside.is_dir() { inside } else { dir.to_owned() };
-        let listed = Directory::list_in(&directory)?;
+        let mut listed = Directory::list_in(&directory)?;
+        drop_leftovers(&mut listed, &stub::list(dir).unwrap_or_default());
         if listed.is_empty() && head.is_none() {
             return Err(JournalError::Missing { path: dir.to_owned() });
         }
@@ -521,6 +523,19 @@ impl Iterator for Inspector {
                 Stage::End => return None,
             };
         }
+    }
+}
+
+/// Passes over segments that were to be removed when a mover of history died: those before the state that it left, if not
+/// all of them are there.
+fn drop_leftovers(listed: &mut Vec<Seq>, stubs: &[Seq]) {
+    let begins = |first: Seq| first <= 1 || stubs.contains(&first.saturating_sub(1));
+    if listed.first().is_none_or(|first| begins(*first)) {
+        return;
+    }
+    let after = |stub: &&Seq| listed.contains(&stub.saturating_add(1));
+    if let Some(stub) = stubs.iter().rev().find(after).copied() {
+        listed.retain(|first| *first > stub);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::event::{Event, Stamp, VmEvent};
 use crate::id::VmId;
 use crate::record::{LaunchPhase, RemovalPhase, VmCore, VmState};
 use crate::state::State;
-use crate::view::View;
+use crate::view::{Base, Lookup, Nothing, View};
 
 /// What an invariant is judged by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,17 +134,31 @@ pub fn check_record(core: &VmCore) -> Vec<(&'static str, &'static str)> {
 
 /// Reads a journal event by event and collects what is broken.
 #[derive(Debug, Default)]
-pub struct Judge {
-    state: State,
+pub struct Judge<B = Nothing> {
+    state: State<B>,
     names: BTreeMap<String, VmId>,
     held: BTreeMap<VmId, String>,
     violations: Vec<Violation>,
 }
 
-impl Judge {
+impl<B: Base> Judge<B> {
+    /// Begins after the event `applied`, with the state that a base holds.
+    ///
+    /// # Errors
+    /// If the base cannot be read.
+    pub fn on(base: B, applied: u64) -> Lookup<Self> {
+        let (mut names, mut held) = (BTreeMap::new(), BTreeMap::new());
+        for record in base.vms("")? {
+            let (id, name) = (record.core.id, record.core.name);
+            names.insert(name.clone(), id);
+            held.insert(id, name);
+        }
+        Ok(Self { state: State::on(base, applied), names, held, violations: Vec::new() })
+    }
+
     /// The folded state so far.
     #[must_use]
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &State<B> {
         &self.state
     }
 
@@ -167,7 +181,7 @@ impl Judge {
         match self.state.apply(stamp, event) {
             Ok(()) => {}
             Err(ApplyError::Illegal(illegal)) => return self.note(stamp.seq, &illegal),
-            // A state in memory can always be read.
+            // A state in memory can always be read; of another base only what was read can be judged.
             Err(ApplyError::Unreadable(_)) => return,
         }
         if let Event::Vm(id, event) = event {

@@ -89,7 +89,7 @@ pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
         };
     }
     if args.check {
-        return show_check(&check::check(&mut open()?), format);
+        return show_check(&check::check(&mut open()?, crate::replay::judge(&dir)), format);
     }
     show_timeline(args, &dir, open()?)
 }

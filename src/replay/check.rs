@@ -4,6 +4,7 @@ use cocoon_journal::inspect::{Fault, Piece};
 use cocoon_model::event::Stamp;
 use cocoon_model::id::OperationId;
 use cocoon_model::invariant::{Judge, Violation};
+use cocoon_model::view::Base;
 use serde_json::{Value, json};
 
 use super::line::{Content, Line, Note, Row, fault_json};
@@ -58,14 +59,18 @@ impl Checked {
     }
 }
 
-/// Judges a history from its first event on. What comes after an event that cannot be folded in cannot be judged.
-pub fn check<I: Iterator<Item = Piece>>(timeline: &mut Timeline<I>) -> Checked {
+/// Judges a history from its first event on, or from where the judge begins. What comes after an event that cannot be
+/// folded in cannot be judged.
+pub fn check<I: Iterator<Item = Piece>, B: Base>(
+    timeline: &mut Timeline<I>,
+    mut judge: Judge<B>,
+) -> Checked {
     let mut checked = Checked::default();
-    let mut judge = Judge::default();
     for line in timeline.by_ref() {
         match line {
             Line::Row(row) if checked.stopped.is_none() => checked.judge(&mut judge, row),
             Line::Note(noted) => match noted.note {
+                Note::Begins(_) if judge.state().applied().checked_add(1) == Some(noted.seq) => {}
                 Note::Begins(_) => {
                     let why = format!(
                         "the history begins at seq {}, and what was before is not here",
@@ -90,7 +95,7 @@ pub fn check<I: Iterator<Item = Piece>>(timeline: &mut Timeline<I>) -> Checked {
 }
 
 impl Checked {
-    fn judge(&mut self, judge: &mut Judge, row: Row) {
+    fn judge<B: Base>(&mut self, judge: &mut Judge<B>, row: Row) {
         let known = judge.violations().len();
         match &row.content {
             Content::Model(event) => {

@@ -47,9 +47,9 @@ impl Pieces {
     #[must_use]
     pub fn stub(&self) -> Option<Stub> {
         let Self::Directory(dir, inspector) = self else { return None };
-        let stub = Stub::latest(dir).ok().flatten()?;
-        let fits = stub.position().seq.checked_add(1) == Some(inspector.begins_at());
-        (fits && stub.verify().is_ok()).then_some(stub)
+        let before = inspector.begins_at().checked_sub(1)?;
+        let stub = Stub::at(dir, before).ok().flatten()?;
+        stub.verify().is_ok().then_some(stub)
     }
 
     /// How far the journal says to be durable; a file is what it is.

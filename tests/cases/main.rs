@@ -15,6 +15,7 @@ mod namespace;
 mod power;
 mod removal;
 mod strays;
+mod transfer;
 
 use std::path::Path;
 

@@ -20,7 +20,8 @@ fn look(journal: &std::path::Path) -> Vec<u64> {
             shown.push(row.seq);
         }
     }
-    assert!(check::check(&mut open().unwrap()).to_json().is_object());
+    let judge = cocoon::replay::judge(journal);
+    assert!(check::check(&mut open().unwrap(), judge).to_json().is_object());
     let at = |point| snapshot::at(&mut open().unwrap(), point);
     let (before, after) = (at(Point::Seq(2)), at(Point::Time(i64::MAX)));
     diff::diff(&before, &after).iter().for_each(|difference| drop(difference.to_json()));

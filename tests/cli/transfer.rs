@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cocoon::host::directory;
+use cocoon::host::lock::{Holder, Locks};
 use cocoon_journal::reserved::JournalEvent;
 use serde_json::Value;
 
 use crate::forge::{Forger, Hand, reserved, vm};
 use crate::sandbox::{Ended, Sandbox, binary};
+use crate::schemas::check;
 
 impl Sandbox {
     /// Runs a command on another root of this sandbox.
@@ -52,6 +54,8 @@ fn a_backup_becomes_a_root() {
     assert_eq!(restored.code, 0, "{restored:?}");
     assert!(restored.stderr.contains("cocoon adopt"), "{restored:?}");
     let restored = restored.json();
+    check("journal-restore.json", &restored);
+    check("journal-backup.json", &made);
     assert_eq!(restored["outcome"], "restored");
     for field in ["root", "last_seq", "digest"] {
         assert_eq!(restored[field], made[field], "{field}");
@@ -111,6 +115,21 @@ fn a_root_with_a_journal_is_not_written_over() {
     std::fs::rename(sandbox.root().join("journal.before"), journal).unwrap();
 }
 
+/// A daemon goes on with the journal that was moved away from under it.
+#[test]
+fn nothing_is_restored_while_a_daemon_lives() {
+    let sandbox = Sandbox::with_guest();
+    assert_eq!(sandbox.cocoon(["journal", "backup", "b"]).code, 0);
+    let locks = Locks::open(&sandbox.root()).unwrap();
+    let holder = Holder::own("daemon", uuid::Uuid::new_v4()).unwrap();
+    let daemon = locks.daemon(&holder).unwrap().unwrap();
+    std::fs::remove_dir_all(sandbox.root().join("journal")).unwrap();
+    sandbox.cocoon(["journal", "restore", "b"]).says(1, "a daemon of this root lives");
+    assert!(!sandbox.root().join("journal").exists());
+    drop(daemon);
+    assert_eq!(sandbox.cocoon(["journal", "restore", "b"]).code, 0);
+}
+
 #[test]
 fn what_is_damaged_or_of_another_root_is_refused_and_nothing_is_placed() {
     let sandbox = Sandbox::with_guest();
@@ -147,6 +166,7 @@ fn an_export_becomes_a_root_in_either_form() {
         let root = format!("of-{file}");
         let imported = sandbox.elsewhere(&root, &["journal", "import", file, "-o", "json"]);
         assert_eq!(imported.code, 0, "{imported:?}");
+        check("journal-restore.json", &imported.json());
         assert_eq!(imported.json()["outcome"], "imported");
         digests.push(imported.json()["digest"].clone());
         assert_eq!(sandbox.elsewhere(&root, &["journal", "verify"]).code, 0);
@@ -244,10 +264,13 @@ fn old_history_goes_and_all_questions_are_answered_still() {
     assert_eq!(before.len(), 22);
     let nothing = sandbox.cocoon(["journal", "archive", "--before", "3", "--to", "old"]);
     assert!(nothing.code == 0 && nothing.stdout.contains("nothing to move"), "{nothing:?}");
+    let nothing = ["journal", "archive", "--before", "3", "--to", "old", "-o", "json"];
+    check("journal-archive.json", &sandbox.cocoon(nothing).json());
     let archive = ["journal", "archive", "--before", "15", "--to", "old", "-o", "json"];
     let moved = sandbox.cocoon(archive);
     assert_eq!(moved.code, 0, "{moved:?}");
     let moved = moved.json();
+    check("journal-archive.json", &moved);
     assert_eq!((&moved["from_seq"], &moved["first_seq"]), (&1.into(), &13.into()));
     assert_eq!((&moved["segments"], &moved["outcome"]), (&2.into(), &"archived".into()));
     assert_eq!(names("root"), before, "the state is what it was");
@@ -263,6 +286,10 @@ fn old_history_goes_and_all_questions_are_answered_still() {
         assert!(replay.stdout.contains("JournalArchived"), "{replay:?}");
     }
     sandbox.cocoon(["journal", "export", "--since", "2"]).says(1, "history begins at seq 13");
+    for root in ["root", "old"] {
+        let checked = sandbox.cocoon(["replay", "--check", "--journal", root]);
+        assert_eq!(checked.code, 0, "{root}: {checked:?}");
+    }
     let verified = sandbox.cocoon(["journal", "verify"]);
     assert_eq!(verified.code, 0, "{verified:?}");
     assert!(verified.stdout.contains("events up to 12 were archived"), "{verified:?}");
@@ -297,6 +324,7 @@ fn the_format_rises_only_where_there_is_a_newer_one() {
     let told = sandbox.cocoon(["journal", "upgrade"]);
     assert!(told.code == 0 && told.stdout.contains("nothing to upgrade"), "{told:?}");
     let json = sandbox.cocoon(["journal", "upgrade", "-o", "json"]).json();
+    check("journal-upgrade.json", &json);
     assert_eq!((&json["format"], &json["outcome"]), (&1.into(), &"already".into()));
     let mut forger = Forger::new();
     let event = JournalEvent::Upgraded { from: 1, to: 2, needs: "9.9.0".to_owned() };

@@ -58,6 +58,17 @@ impl Stub {
         }
     }
 
+    /// The stub whose last event that was moved is `seq`, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn at(journal_dir: &Path, seq: Seq) -> Result<Option<Self>, CheckpointError> {
+        if !list(journal_dir)?.contains(&seq) {
+            return Ok(None);
+        }
+        Self::open(&path_of(journal_dir, seq)).map(Some)
+    }
+
     /// Opens the stub in a file.
     ///
     /// # Errors
@@ -193,7 +204,7 @@ pub(super) fn seed(journal_dir: &Path, written: Seq) -> Result<bool, CheckpointE
 }
 
 /// Sequence numbers of the stubs, ascending.
-fn list(journal_dir: &Path) -> Result<Vec<Seq>, CheckpointError> {
+pub(crate) fn list(journal_dir: &Path) -> Result<Vec<Seq>, CheckpointError> {
     let dir = journal_dir.join("stub");
     let io = |source| CheckpointError::Io { path: dir.clone(), doing: "list", source };
     let entries = match fs::read_dir(&dir) {
