@@ -41,9 +41,24 @@ faults EVERY="1" N="1000":
     JOURNAL_FAULTS={{EVERY}} cargo nextest run -p cocoon-journal --test journal --no-capture faults::
     COCOON_FAULTS={{N}} cargo nextest run -p cocoon --test disks --no-capture failing::
 
-# The pure model: its unit tests and its small world, searched whole
+# The pure model: its unit tests, small scopes searched whole, and drawn scenarios
 model *ARGS:
-    cargo nextest run -p cocoon-model {{ARGS}}
+    cargo nextest run -p cocoon-model -p cocoon-check --features cocoon-check/mutants {{ARGS}}
+
+# Search every interleaving and every crash of the standard scopes; deep: with one more fault of each kind, then walks, SECONDS for each: just check-model deep 600
+check-model KIND="standard" SECONDS="300":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    check() { cargo run --release --quiet -p cocoon-check --locked -- --budget {{SECONDS}} "$@"; }
+    case {{KIND}} in
+        standard) check ;;
+        deep) check --extra 1 --states 60000000 || [[ $? == 3 ]]; check --scope wide --walks 100000000 || [[ $? == 3 ]] ;;
+        *) echo "there is no kind '{{KIND}}'; there are: standard, deep" >&2; exit 2 ;;
+    esac
+
+# Put every historical fault back, one after the other; each has to be found: just mutants, just mutants late-exit
+mutants NAME="all":
+    cargo run --release --quiet -p cocoon-check --features mutants --locked -- --mutant {{NAME}}
 
 # Try other inputs than CI's in every property test, N rounds; a failing round prints its seed: just explore 20
 explore N="10":
@@ -54,6 +69,10 @@ explore N="10":
         echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
         cargo nextest run -p cocoon-journal -p cocoon-model -p cocoon --lib --bins --tests -E 'not test(/crash_matrix|torture/)' --status-level fail
     done
+
+# Rewrite the tables of docs/model.md: states, seconds and bytes of each scope, and the mutants
+model-tables:
+    scripts/model-tables
 
 # Measure against peers, in one run: just bench storm|exits|list|reconcile|run (bench NAME --help tells more)
 bench NAME *ARGS:

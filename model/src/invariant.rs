@@ -85,6 +85,24 @@ pub const INVARIANTS: &[Invariant] = &[
         sentence: "From every reachable state, once everyone is dead and faults stop, at most two passes of recovery leave nothing half done; a stop whose guest still has the time that it was given is waited for, not half done.",
         evidence: Evidence::World,
     },
+    Invariant {
+        id: "V10",
+        name: "asked for",
+        sentence: "A committed VM goes only because somebody asked for the removal of that very VM, not of what it was before its creation ended.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V11",
+        name: "durable first",
+        sentence: "Whatever is answered, and whatever is done to the host, stands on events that a loss of power does not take.",
+        evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V12",
+        name: "only its own",
+        sentence: "No process is signalled that is not proven to be the VM's, and no file is removed that this root's journal has not named.",
+        evidence: Evidence::World,
+    },
 ];
 
 /// A broken invariant.

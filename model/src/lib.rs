@@ -11,13 +11,16 @@
 //! refuses them. So the very decisions that the product takes can be explored by a checker.
 
 pub mod apply;
+pub mod check;
 pub mod command;
 pub mod decide;
 pub mod event;
 pub mod id;
 pub mod invariant;
+pub mod mutant;
 pub mod record;
 pub mod recover;
+pub mod removal;
 pub mod state;
 pub mod step;
 pub mod view;

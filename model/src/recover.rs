@@ -5,6 +5,7 @@
 
 use crate::command::VmmSeen;
 use crate::id::VmId;
+use crate::mutant::{self, Mutant};
 use crate::record::{ProcessIdentity, VmCore, VmState};
 
 /// What was seen of an ops lock.
@@ -47,6 +48,9 @@ pub enum Action {
 /// What to do about one VM, by its record and what was seen.
 #[must_use]
 pub fn plan_vm(core: &VmCore, seen: &Seen) -> Action {
+    if core.state == VmState::Creating && mutant::on(Mutant::AgeGate) {
+        return Action::Leave;
+    }
     if core.operation.is_some() {
         return match seen.lock {
             LockSeen::Free => Action::TakeOver,

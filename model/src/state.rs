@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::apply::{ApplyError, IllegalEvent, apply_image, apply_supervisor, apply_vm};
 use crate::event::{Event, Stamp, VmEvent};
 use crate::id::{Id, ImageId, VmId};
+use crate::mutant::{self, Mutant};
 use crate::record::{ImageRecord, SupervisorRecord, VmRecord};
 use crate::view::{Base, Lookup, NameSpace, Nothing, View};
 
@@ -123,7 +124,12 @@ impl<B: Base> State<B> {
                 self.names.insert((NameSpace::Vm, record.core.name.clone()), None);
                 self.users.insert((record.core.image, id), false);
             }
-            (Some(_), Some(_)) | (None, None) => {}
+            (Some(_), Some(record)) => {
+                if mutant::on(Mutant::NameBeforeRecord) && record.core.tombstone.is_some() {
+                    self.names.insert((NameSpace::Vm, record.core.name.clone()), None);
+                }
+            }
+            (None, None) => {}
         }
         self.vms.insert(id, after.map(Arc::new));
     }

@@ -6,6 +6,7 @@ use cocoon_model::command::Command;
 use cocoon_model::decide::Refusal;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{DeleteStep, OperationKind, VmRecord};
+use cocoon_model::removal::Sighting;
 use cocoon_model::step::Outcome;
 
 use super::caller::Caller;
@@ -77,11 +78,9 @@ impl Engine {
         match self.locks().try_ops(id.as_str(), &holder)? {
             Ok(guard) => Ok(guard),
             Err(busy) => {
-                let birth = self
-                    .vm(id)?
-                    .and_then(|now| now.core.operation)
-                    .filter(|operation| operation.kind.is_birth());
-                if let Some(operation) = birth.filter(|_| !request.wait) {
+                let now = self.vm(id)?;
+                let refused = now.filter(|now| !Sighting::of(&now.core).may_queue(request.wait));
+                if let Some(operation) = refused.and_then(|now| now.core.operation) {
                     return Err(in_flight(id, operation.kind, busy.holder));
                 }
                 Ok(self.locks().ops(id.as_str(), &holder, caller.deadline())?)
@@ -156,13 +155,10 @@ fn refuse_another(
     found: &VmRecord,
     request: RemovalRequest,
 ) -> Result<(), EngineError> {
-    let operation = |record: &VmRecord| record.core.operation.map(|operation| operation.id);
-    let birth = asked.core.operation.is_some_and(|operation| operation.kind.is_birth());
-    let died = operation(asked).is_some() && operation(asked) == operation(found);
-    let (expected, found_generation) = (asked.core.generation, found.core.generation);
-    if (request.wait || birth) && !died && expected != found_generation {
-        let id = asked.core.id;
-        return Err(Refusal::MovedOn { id, expected, found: found_generation }.into());
+    let (was, is) = (Sighting::of(&asked.core), Sighting::of(&found.core));
+    if was.became_another(&is, request.wait) {
+        let (id, expected, found) = (asked.core.id, was.generation, is.generation);
+        return Err(Refusal::MovedOn { id, expected, found }.into());
     }
     Ok(())
 }

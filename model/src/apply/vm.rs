@@ -19,6 +19,7 @@ use super::IllegalEvent;
 use crate::event::vm::{ExitObserved, LaunchBegan, Prereserved, StepFailed, Tombstoned};
 use crate::event::{Stamp, VmEvent};
 use crate::id::{OperationId, VmId};
+use crate::mutant::{self, Mutant};
 use crate::record::{
     DeleteStep, Launch, LaunchPhase, Operation, OperationKind, ProcessIdentity, Reason,
     RemovalPhase, Tombstone, VmCore, VmNotes, VmRecord, VmState,
@@ -349,7 +350,9 @@ fn tombstoned(record: &mut VmRecord, stamp: &Stamp, body: &Tombstoned) -> Need {
 
 fn rolled_back(record: &mut VmRecord, stamp: &Stamp, reason: &str) -> Need {
     owned(&record.core, stamp)?;
-    let leased = |tombstone: &Tombstone| tombstone.phase == RemovalPhase::Leased;
+    let leased = |tombstone: &Tombstone| {
+        tombstone.phase == RemovalPhase::Leased || mutant::on(Mutant::DeletingRolledBack)
+    };
     need(record.core.tombstone.as_ref().is_some_and(leased), "there is no removal to give up")?;
     record.core.tombstone = None;
     record.core.failure = Some(reason.to_owned());

@@ -10,6 +10,7 @@ use crate::event::vm::{
     StopBegan, Stopped, TombstoneRolledBack, Tombstoned,
 };
 use crate::id::{LaunchToken, OperationId, VmId};
+use crate::mutant::{self, Mutant};
 use crate::record::{
     Accelerator, LaunchPhase, OperationKind, ProcessIdentity, Removal, RemovalKind, RemovalPhase,
     StopMode, VmCore, VmRecord, VmState,
@@ -28,6 +29,9 @@ pub(super) fn take_over(view: &impl View, by: OperationId, id: VmId) -> Lookup<D
         return Ok(Decision::AlreadySo(Settled::Gone));
     };
     let Some(operation) = record.core.operation else {
+        if mutant::on(Mutant::ReclaimCommitted) {
+            return Ok(Decision::vm(id, [tombstone(&record, RemovalKind::Reclaim)]));
+        }
         return Ok(Decision::AlreadySo(Settled::NothingOwed));
     };
     if operation.id == by {
@@ -42,6 +46,10 @@ fn take_over_from(record: &VmRecord, id: VmId, previous: OperationId) -> Decisio
     let reclaim = || tombstone(record, RemovalKind::Reclaim);
     let creating = core.state == VmState::Creating;
     match core.tombstone.as_ref().map(|tombstone| tombstone.phase) {
+        Some(RemovalPhase::Deleting) if mutant::on(Mutant::DeletingRolledBack) => {
+            let reason = String::new();
+            Decision::vm(id, [taken(), TombstoneRolledBack { reason }.into()])
+        }
         Some(RemovalPhase::Deleting) => Decision::vm(id, [taken()]),
         Some(RemovalPhase::Leased) => {
             // Nothing was touched, and the reasons may be gone: take it back, and decide anew.
@@ -152,6 +160,10 @@ pub(super) fn delete(view: &impl View, id: VmId, seen: &VmmSeen, force: bool) ->
     };
     let kind = if force { RemovalKind::ForcedDelete } else { RemovalKind::Delete };
     Ok(match seen {
+        VmmSeen::Inconclusive(_) if mutant::on(Mutant::InconclusiveIsDead) => all(
+            id,
+            unrecorded_exit(&record.core, None).into_iter().chain([tombstone(&record, kind)]),
+        ),
         VmmSeen::Inconclusive(reason) => inconclusive(id, reason),
         VmmSeen::Alive(_) if !force => Decision::Refused(Refusal::Running(id)),
         VmmSeen::Alive(_) => {
@@ -190,7 +202,7 @@ pub(super) fn observe_exit(
         return Ok(Decision::AlreadySo(Settled::Gone));
     };
     let core = &record.core;
-    let late = core.generation != generation
+    let late = (core.generation != generation && !mutant::on(Mutant::LateExit))
         || core.operation.is_some()
         || core.state == VmState::Creating;
     if late {

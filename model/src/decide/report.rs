@@ -8,6 +8,7 @@ use crate::event::vm::{
     StepFailed, StopFailed, Stopped, StoragePrepared, TombstoneRolledBack,
 };
 use crate::id::{OperationId, VmId};
+use crate::mutant::{self, Mutant};
 use crate::record::{DeleteStep, OperationKind, RemovalKind, VmCore, VmRecord};
 use crate::step::{Outcome, Step, next_step};
 use crate::view::{Lookup, View};
@@ -105,6 +106,9 @@ fn stop(record: &VmRecord, outcome: &Outcome) -> Option<Vec<VmEvent>> {
     match outcome {
         // One frame: no window in which a forced removal has stopped the VM and forgotten why.
         Outcome::Done if removal => {
+            Some(vec![Stopped {}.into(), tombstone(record, RemovalKind::ForcedDelete)])
+        }
+        Outcome::Unproven(_) if removal && mutant::on(Mutant::RecordBeforeProof) => {
             Some(vec![Stopped {}.into(), tombstone(record, RemovalKind::ForcedDelete)])
         }
         Outcome::Done => Some(vec![Stopped {}.into()]),
