@@ -250,3 +250,44 @@ fn with_a_torn_tail(dir: &Path) {
 fn each_call_of_a_life_that_begins_with_a_torn_tail_fails_once() {
     fail_each(with_a_torn_tail, every(31));
 }
+
+/// How often what is done in a root syncs a segment. `None` without the right to look.
+fn syncs(root: &Root, act: impl FnOnce() + Send + 'static) -> Option<usize> {
+    let below = root.path().canonicalize().unwrap().join("seg");
+    let count = Arc::new(Mutex::new(0));
+    let counted = count.clone();
+    let judge = move |call: &Call| {
+        if call.kind == Kind::Sync && call.path.starts_with(&below) {
+            *counted.lock().unwrap() += 1;
+        }
+        Verdict::Go
+    };
+    judged(judge, act).ok()?;
+    let count = *count.lock().unwrap();
+    Some(count)
+}
+
+#[test]
+fn preparing_from_what_is_not_durable_syncs_nothing_and_answering_does() {
+    let root = Root::new();
+    append(&mut root.open(), &mut Log::default(), "first").unwrap();
+    let head = std::fs::read(root.path().join("HEAD")).unwrap();
+    append(&mut root.open(), &mut root.read(), "second").unwrap();
+    // As it is while the second writer has written and not yet synced.
+    std::fs::write(root.path().join("HEAD"), head).unwrap();
+    let dir = root.path();
+    let prepare = move || {
+        let mut log = Log::default();
+        root_at(&dir).look_ahead(&mut log).unwrap();
+        assert_eq!(log.bodies(), ["first", "second"]);
+    };
+    let Some(count) = syncs(&root, prepare) else { return };
+    assert_eq!(count, 0);
+    let dir = root.path();
+    let answer = move || root_at(&dir).refresh(&mut Log::default()).unwrap();
+    assert!(syncs(&root, answer).unwrap() > 0);
+}
+
+fn root_at(dir: &Path) -> SegmentedJournal {
+    SegmentedJournal::open(dir, cocoon_journal::Options::default()).unwrap()
+}
