@@ -41,6 +41,14 @@ faults EVERY="1" N="1000":
     JOURNAL_FAULTS={{EVERY}} cargo nextest run -p cocoon-journal --test journal --no-capture faults::
     COCOON_FAULTS={{N}} cargo nextest run -p cocoon --test disks --no-capture failing::
 
+# N kills, damage and failing calls mixed over processes on one journal, with the choices of SEED if given: just torture-journal 10000 7
+torture-journal N="10000" SEED="":
+    JOURNAL_TORTURE={{N}} {{ if SEED == "" { "" } else { "JOURNAL_SEED=" + SEED } }} cargo nextest run -p cocoon-journal --test journal --no-capture torture
+
+# N processes that create, stop, delete and list on one root, so many of them at once: just crowd 256 256
+crowd N="256" AT_ONCE="32":
+    COCOON_CROWD={{N}} COCOON_AT_ONCE={{AT_ONCE}} cargo nextest run -p cocoon --features crash-points --test crowd --no-capture a_crowd
+
 # The pure model: its unit tests, small scopes searched whole, and drawn scenarios
 model *ARGS:
     cargo nextest run -p cocoon-model -p cocoon-check --features cocoon-check/mutants {{ARGS}}

@@ -83,6 +83,8 @@ pub mod inspect;
 pub mod journal;
 pub mod lock;
 mod memory;
+#[cfg(test)]
+mod reference;
 pub mod reserved;
 mod scan;
 pub mod segment;

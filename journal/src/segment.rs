@@ -35,6 +35,27 @@ use uuid::Uuid;
 use crate::error::JournalError;
 use crate::frame::{Hash, Seq};
 use crate::slow::{For, watched};
+#[cfg(test)]
+use crate::testing::disk as calls;
+
+/// The calls on which every acknowledgement rests. Tests put a disk in their place that fails and forgets.
+#[cfg(not(test))]
+mod calls {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    pub(super) fn opened(_: &File, _: &Path) {}
+
+    pub(super) fn write(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    pub(super) fn sync(file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+}
 
 /// Bytes before the first frame.
 pub const HEADER_LEN: u64 = 128;
@@ -198,6 +219,7 @@ impl Segment {
         }
         let meta = file.metadata().map_err(JournalError::io("look at", path))?;
         let identity = (meta.dev(), meta.ino());
+        calls::opened(&file, path);
         Ok(Some(Self { file, path: path.to_owned(), header, identity }))
     }
 
@@ -252,11 +274,11 @@ impl Segment {
     }
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), JournalError> {
-        self.file.write_all_at(bytes, offset).map_err(JournalError::io("write to", &self.path))
+        calls::write(&self.file, bytes, offset).map_err(JournalError::io("write to", &self.path))
     }
 
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
-        watched(For::Sync, &self.path, || self.file.sync_data())
+        watched(For::Sync, &self.path, || calls::sync(&self.file))
             .map_err(JournalError::io("sync", &self.path))
     }
 }

@@ -97,6 +97,23 @@ impl SegmentedJournal {
     ///
     /// If `dir` lies on a network file system, holds something else or cannot be used.
     pub fn open(dir: &Path, options: Options) -> Result<Self, JournalError> {
+        Self::open_or(dir, options, create)
+    }
+
+    /// Opens the journal in `dir`, which must be there.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Missing`], and those of [`open`](Self::open).
+    pub fn open_existing(dir: &Path, options: Options) -> Result<Self, JournalError> {
+        Self::open_or(dir, options, |_, _| Err(JournalError::Missing { path: dir.to_owned() }))
+    }
+
+    fn open_or(
+        dir: &Path,
+        options: Options,
+        create: impl FnOnce(&Directory, &Options) -> Result<Uuid, JournalError>,
+    ) -> Result<Self, JournalError> {
         let directory = Directory::new(dir);
         let boot_id = boot_id(&options.boot_id_path)?;
         let root = match find_root(&directory)? {

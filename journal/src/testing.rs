@@ -17,6 +17,8 @@ use crate::reserved::JournalEvent;
 use crate::segmented::{Options, SegmentedJournal};
 use crate::store::{FrameSource, Frames};
 
+pub(crate) mod disk;
+
 /// A log in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Log {
@@ -206,6 +208,12 @@ impl Random {
         let seed = given.unwrap_or(u64::from(clock.subsec_nanos()) | 1);
         println!("COCOON_TEST_SEED={seed}");
         Self(seed)
+    }
+
+    /// Repeats the choices of a seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        // Zero is the one state that a xorshift never leaves.
+        Self(seed.wrapping_mul(2).wrapping_add(1))
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {

@@ -181,7 +181,7 @@ fn may_only_read(error: &JournalError) -> bool {
 
 /// Makes durable what is readable in `directory` up to `from` and beyond, for a follower of it.
 pub(crate) fn make_sure(directory: &Directory, from: Position) -> Result<(), JournalError> {
-    let journal = SegmentedJournal::open(directory.path(), Options::default())?;
+    let journal = SegmentedJournal::open_existing(directory.path(), Options::default())?;
     let mut state = journal.lock_state();
     write_again(&journal, &mut state, &mut Unfolded(from))
 }

@@ -1,6 +1,7 @@
 //! This test binary again, as a process that can be killed.
 //!
-//! The child appends numbered events and writes down, with one `write(2)` each, what was acknowledged.
+//! The child appends numbered events and writes down, with one `write(2)` each, what was acknowledged; or it does a bit
+//! of everything ([`mix`](crate::torture::mix)).
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -12,6 +13,7 @@ use cocoon_journal::{Options, SegmentedJournal};
 use nix::sys::signal::Signal;
 
 use crate::support::*;
+use crate::torture::mix;
 
 /// What a child is to do.
 #[derive(Clone)]
@@ -26,12 +28,22 @@ pub(crate) struct Job {
     /// SIGKILL itself at this boundary, counted from 1; 0 for never.
     pub(crate) kill_at: u64,
     pub(crate) segment_events: u64,
+    pub(crate) work: Work,
+}
+
+/// What kind of work that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Appends one event after the other.
+    Append,
+    /// Does a bit of everything, by the choices of a seed.
+    Mix(u64),
 }
 
 static KILL_AT: AtomicU64 = AtomicU64::new(0);
 static BOUNDARIES: AtomicU64 = AtomicU64::new(0);
 
-fn boundary(_: &'static str) {
+pub(crate) fn boundary(_: &'static str) {
     let number = BOUNDARIES.fetch_add(1, Ordering::SeqCst) + 1;
     if number == KILL_AT.load(Ordering::SeqCst) {
         nix::sys::signal::raise(Signal::SIGKILL).unwrap();
@@ -48,6 +60,9 @@ impl Job {
             .env("JOURNAL_CHILD_NUMBERS", numbers.join(" "))
             .env("JOURNAL_CHILD_ID", &self.id)
             .stdout(Stdio::null());
+        if let Work::Mix(seed) = self.work {
+            command.env("JOURNAL_CHILD_MIX", seed.to_string());
+        }
         command.spawn().unwrap()
     }
 
@@ -63,11 +78,16 @@ impl Job {
             count: numbers.next()?,
             kill_at: numbers.next()?,
             segment_events: numbers.next()?,
+            work: std::env::var("JOURNAL_CHILD_MIX")
+                .map_or(Work::Append, |seed| Work::Mix(seed.parse().unwrap())),
         })
     }
 
     fn run(&self) {
         KILL_AT.store(self.kill_at, Ordering::SeqCst);
+        if let Work::Mix(seed) = self.work {
+            return mix::run(self, seed);
+        }
         let options = Options { boundary, ..small_segments(self.segment_events) };
         let mut acks = OpenOptions::new().append(true).create(true).open(&self.acks).unwrap();
         let mut journal = SegmentedJournal::open(&self.journal, options).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cocoon_journal::Options;
 
-use crate::child::{Job, acks};
+use crate::child::{Job, Work, acks};
 use crate::support::*;
 
 /// Events that each child appends: enough to seal twice.
@@ -20,6 +20,7 @@ fn job(dir: &Path, id: &str, kill_at: u64) -> Job {
         count: COUNT,
         kill_at,
         segment_events: SEGMENT_EVENTS,
+        work: Work::Append,
     }
 }
 

@@ -20,5 +20,6 @@ mod support;
 mod surroundings;
 mod tailing;
 mod torn;
+mod torture;
 mod transfer;
 mod whole;

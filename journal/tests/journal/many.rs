@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use crate::child::{Job, acks};
+use crate::child::{Job, Work, acks};
 use crate::support::*;
 
 fn job(dir: &Path, id: &str, count: u64) -> Job {
@@ -16,6 +16,7 @@ fn job(dir: &Path, id: &str, count: u64) -> Job {
         count,
         kill_at: 0,
         segment_events: 50,
+        work: Work::Append,
     }
 }
 
@@ -64,30 +65,6 @@ fn parallel_writers_lose_nothing() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(assert_acknowledged(dir.path(), &ids), 800);
-}
-
-/// A small generator with a seed that a failure can be repeated from.
-struct Random(u64);
-
-impl Random {
-    /// Seeded from `JOURNAL_SEED`, else from the clock; says so.
-    fn from_environment() -> Self {
-        let now = || {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-            u64::try_from(since.as_nanos() & u128::from(u64::MAX)).unwrap()
-        };
-        let seed =
-            std::env::var("JOURNAL_SEED").map_or_else(|_| now(), |seed| seed.parse().unwrap());
-        println!("JOURNAL_SEED={seed}");
-        Self(seed | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 #[test]

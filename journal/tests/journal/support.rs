@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use cocoon_journal::{
     Entry, Fold, Frame, Hash, Journal, JournalError, Options, Outcome, Position, Proposal,
@@ -112,7 +112,7 @@ pub(crate) fn read(path: &Path) -> Result<Log, JournalError> {
 /// Appends one event.
 pub(crate) fn append(
     journal: &mut impl Journal,
-    log: &mut Log,
+    log: &mut impl Fold,
     body: impl Into<String>,
 ) -> Result<Outcome<()>, JournalError> {
     let entries = vec![entry(body)];
@@ -132,4 +132,48 @@ pub(crate) fn append_from_reserve(
 /// Options with small segments.
 pub(crate) fn small_segments(events: u64) -> Options {
     Options { segment_events: events, ..Options::default() }
+}
+
+/// A small generator with a seed that a failure can be repeated from (xorshift).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Seeded from `JOURNAL_SEED`, else from the clock; says so.
+    pub(crate) fn from_environment() -> Self {
+        let now = || {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            u64::try_from(since.as_nanos() & u128::from(u64::MAX)).unwrap()
+        };
+        let seed =
+            std::env::var("JOURNAL_SEED").map_or_else(|_| now(), |seed| seed.parse().unwrap());
+        println!("JOURNAL_SEED={seed}");
+        Self(seed | 1)
+    }
+
+    /// Repeats the choices of a seed. Neighbouring seeds have nothing in common.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        let mixed = (seed ^ (seed >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut random = Self(mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
+        random.below(2);
+        random
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The low bits of a xorshift are the worst.
+        (self.0 >> 11) % limit
+    }
+
+    /// An index below `limit`.
+    pub(crate) fn index(&mut self, limit: usize) -> usize {
+        usize::try_from(self.below(limit as u64)).unwrap()
+    }
+
+    /// Whether something of this many in a hundred happens.
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
 }

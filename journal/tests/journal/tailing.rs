@@ -6,7 +6,7 @@ use std::time::Duration;
 use cocoon_journal::{Hash, Position, SegmentedJournal, Tail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::child::{Job, acks};
+use crate::child::{Job, Work, acks};
 use crate::support::*;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -76,6 +76,7 @@ fn what_a_dead_writer_left_is_synced_and_delivered() {
         count: 1,
         kill_at: kill_before_sync,
         segment_events: 100,
+        work: Work::Append,
     };
     let mut tail = Tail::open(&root.path(), 1).unwrap();
     job.spawn().wait().unwrap();
@@ -95,6 +96,7 @@ fn several_followers_of_several_writers_miss_nothing() {
         count: 60,
         kill_at: 0,
         segment_events: 10,
+        work: Work::Append,
     };
     std::thread::scope(|scope| {
         let followers: Vec<_> = (0..3)

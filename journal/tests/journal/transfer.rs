@@ -12,7 +12,7 @@ use cocoon_journal::verify::verify;
 use cocoon_journal::{Journal as _, Options, Position, SegmentedJournal};
 use uuid::Uuid;
 
-use crate::child::{Job, acks};
+use crate::child::{Job, Work, acks};
 use crate::support::*;
 
 fn back_up(dir: &Path) -> Vec<u8> {
@@ -58,6 +58,7 @@ fn a_backup_while_sixty_four_processes_write() {
         count: 24,
         kill_at: 0,
         segment_events: 100,
+        work: Work::Append,
     };
     let ids: Vec<_> = (0..64).map(|n| format!("w{n}")).collect();
     let mut children: Vec<_> = ids.iter().map(|id| job(id).spawn()).collect();
