@@ -7,13 +7,31 @@ use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
 
 use cocoon_test_faults::disk::skipped;
-use cocoon_test_faults::{Call, Verdict, judged};
+use cocoon_test_faults::{Call, Kind, Verdict, judged};
 use cocoon_test_world::{Ran, World};
 
 use crate::{birth, cocoon, states};
 
 /// Points that are taken, unless `COCOON_FAULTS` says how many.
 const POINTS: usize = 24;
+
+/// What cannot be listed for want of descriptors is there all the same.
+#[test]
+fn a_journal_that_cannot_be_looked_at_is_not_gone() {
+    let world = World::new(cocoon());
+    world.import("");
+    let segments = world.root().canonicalize().unwrap().join("journal/seg");
+    let judge = move |call: &Call| match call.kind {
+        Kind::Open if call.path == segments => Verdict::Fail(nix::libc::EMFILE),
+        _ => Verdict::Go,
+    };
+    let ran = judged(judge, move || (world.run(&birth("create", "a")), world));
+    let Ok((ran, _world)) = ran.map_err(|error| skipped("faults", &error.to_string())) else {
+        return;
+    };
+    let told = ran.refused("Too many open files").stderr();
+    assert!(!told.contains("gone"), "{told}");
+}
 
 /// A life, and what each of its commands came to.
 fn live(world: &World) -> Vec<Ran> {

@@ -1,9 +1,10 @@
-//! Disks that are full, that fail and that are slow, under whole commands.
+//! Disks that are full, that fail, that are slow and that lose their power, under whole commands.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at what it did not expect")]
 
 mod failing;
 mod full;
+mod power;
 mod slow;
 
 use std::path::Path;
