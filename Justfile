@@ -32,9 +32,10 @@ crash *ARGS:
 torture N="2000" SEED="":
     COCOON_TORTURE={{N}} {{ if SEED == "" { "" } else { "COCOON_SEED=" + SEED } }} cargo nextest run -p cocoon --features crash-points --test torture --no-capture
 
-# Cut the power of a real file system N times under load (root): just power-cuts 40
+# Cut the power of a real file system N times under the journal and N times under commands (root): just power-cuts 40
 power-cuts N="40":
     POWER_CUTS={{N}} COCOON_REQUIRE=powercut cargo nextest run -p cocoon-journal --test power_cut --no-capture
+    POWER_CUTS={{N}} COCOON_REQUIRE=powercut cargo nextest run -p cocoon --test disks --no-capture power::
 
 # Fail every EVERY-th call of the journal's files with each of its errors, and N of whole commands: just faults 1 1000
 faults EVERY="1" N="1000":
