@@ -83,7 +83,7 @@ explore N="10":
 model-tables:
     scripts/model-tables
 
-# Measure against peers, in one run: just bench storm|exits|list|reconcile|run (bench NAME --help tells more)
+# Measure against peers, in one run: just bench storm|syncs|replay|footprint|sweep|exits|list|reconcile|run (bench NAME --help tells more)
 bench NAME *ARGS:
     cargo build --release --quiet -p cocoon -p cocoon-fake-vmm -p cocoon-bench
     target/release/cocoon-bench {{NAME}} {{ARGS}}

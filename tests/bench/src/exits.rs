@@ -1,9 +1,7 @@
 //! From the death of a VMM to its exit in the journal, a daemon running.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -16,11 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::Outcome;
+use crate::daemon::{Daemon, LONG};
 use crate::fleet::Fleet;
 use crate::table::{head, median, ms, quantile, row};
-
-/// Longer than anything takes.
-const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 pub(crate) struct ExitsArgs {
@@ -102,40 +98,4 @@ fn deaths(follower: &mut Follower, vmms: &[(VmId, Pid)]) -> Outcome<Vec<Duration
         }
     }
     Ok(times)
-}
-
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(fleet: &Fleet) -> Outcome<Self> {
-        let mut command = fleet.command();
-        command.args(["daemon", "--no-api", "--reconcile-interval", "1h"]).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let said = BufReader::new(child.stderr.take().ok_or("no stderr")?);
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        // It is read to its end, so that the daemon never waits for a reader.
-        std::thread::spawn(move || {
-            for line in said.lines().map_while(Result::ok) {
-                if line.contains("supervising") && ready.send(()).is_err() {
-                    return;
-                }
-            }
-        });
-        let daemon = Self(child);
-        is_ready.recv_timeout(LONG)?;
-        Ok(daemon)
-    }
-
-    fn stop(&mut self) -> Outcome {
-        kill(Pid::from_raw(i32::try_from(self.0.id())?), Signal::SIGTERM)?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

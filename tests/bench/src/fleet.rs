@@ -48,10 +48,13 @@ impl Fleet {
     /// The command with this fleet's root.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.cocoon);
+        command.env("COCOON_ROOT_DIR", self.root()).env("COCOON_QEMU_BINARY", &self.vmm);
         command
-            .env("COCOON_ROOT_DIR", self.root.path().join("r"))
-            .env("COCOON_QEMU_BINARY", &self.vmm);
-        command
+    }
+
+    /// The root.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.root.path().join("r")
     }
 
     /// The directory beside the root.

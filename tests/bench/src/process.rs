@@ -12,6 +12,8 @@ pub(crate) struct Cost {
     pub(crate) wall: Duration,
     /// Processor time, user and system.
     pub(crate) cpu: Duration,
+    /// Most memory that it had at once, KiB. Never less than what its parent had when it was started.
+    pub(crate) peak_kib: u64,
 }
 
 /// Runs one process to its end.
@@ -23,8 +25,7 @@ pub(crate) fn measure(command: &mut Command) -> Outcome<Cost> {
 
 /// Waits for a child and takes its accounts.
 pub(crate) fn wait(child: &Child, began: Instant) -> Outcome<Cost> {
-    let (_, ended, cpu) = reap(nix::libc::pid_t::try_from(child.id())?)?;
-    Ok(Cost { wall: ended - began, cpu })
+    Ok(reap(nix::libc::pid_t::try_from(child.id())?)?.cost(began))
 }
 
 /// Starts processes one after the other and takes the accounts of each as it ends: another thread reaps while this one starts.
@@ -48,23 +49,37 @@ pub(crate) fn crowd(commands: impl Iterator<Item = Command>) -> Outcome<Vec<Cost
         }
         drop(started);
         let ends = reaper.join().map_err(|_| "the reaper panicked")??;
-        let cost = |(pid, ended, cpu): (nix::libc::pid_t, Instant, Duration)| {
-            let began = began.get(&pid).ok_or("a process ended that was not started")?;
-            Ok(Cost { wall: ended - *began, cpu })
+        let cost = |end: End| {
+            let began = began.get(&end.pid).ok_or("a process ended that was not started")?;
+            Ok(end.cost(*began))
         };
         ends.into_iter().map(cost).collect()
     })
 }
 
-/// Waits for one process, or for any with -1: which it was, when, and its processor time.
+/// The end of a process.
+struct End {
+    pid: nix::libc::pid_t,
+    at: Instant,
+    cpu: Duration,
+    peak_kib: u64,
+}
+
+impl End {
+    fn cost(&self, began: Instant) -> Cost {
+        Cost { wall: self.at - began, cpu: self.cpu, peak_kib: self.peak_kib }
+    }
+}
+
+/// Waits for one process, or for any with -1.
 #[expect(unsafe_code, reason = "wait4 has no safe wrapper")]
-fn reap(pid: nix::libc::pid_t) -> Outcome<(nix::libc::pid_t, Instant, Duration)> {
+fn reap(pid: nix::libc::pid_t) -> Outcome<End> {
     let mut status = 0;
     // SAFETY: an all-zero rusage is a valid value of that plain struct.
     let mut usage: nix::libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live, writable values of the types that wait4 takes.
     let reaped = unsafe { nix::libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
-    let ended = Instant::now();
+    let at = Instant::now();
     if reaped < 0 {
         return Err(std::io::Error::last_os_error().into());
     }
@@ -76,5 +91,10 @@ fn reap(pid: nix::libc::pid_t) -> Outcome<(nix::libc::pid_t, Instant, Duration)>
         let micros = u64::try_from(value.tv_usec).unwrap_or_default();
         Duration::from_secs(seconds) + Duration::from_micros(micros)
     };
-    Ok((reaped, ended, time(usage.ru_utime) + time(usage.ru_stime)))
+    Ok(End {
+        pid: reaped,
+        at,
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        peak_kib: u64::try_from(usage.ru_maxrss).unwrap_or_default(),
+    })
 }

@@ -20,6 +20,13 @@ pub(crate) fn median(values: &[Duration]) -> Duration {
     quantile(values, 0.5)
 }
 
+/// The middle one of some numbers; zero of none.
+pub(crate) fn middle(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
 pub(crate) fn ms(value: Duration) -> String {
     format!("{:.2}", value.as_secs_f64() * 1e3)
 }

@@ -1,18 +1,12 @@
 //! One process of a storm.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use cocoon::codec;
 use cocoon::engine::Caller;
-use cocoon::engine::fold::StateFold;
 use cocoon::engine::ledger::Ledger;
-use cocoon_journal::{Journal as _, Options, Proposal, SegmentedJournal, Writer};
 use cocoon_model::command::Command;
 use cocoon_model::decide::Decision;
-use cocoon_model::event::Event;
-use cocoon_model::event::supervisor::{Started, Stopped};
 use cocoon_model::id::{ID_LEN, Id};
 use cocoon_model::record::{
     BackendKind, Blob, Boot, DiskFormat, ImageContent, ImageType, OperationKind, VmConfig, VmSpec,
@@ -30,6 +24,8 @@ pub(crate) enum Kind {
     Empty,
     /// Reserves and commits a VM in cocoon's journal
     Cocoon,
+    /// Reserves and commits VMs until it is killed, and says so after each
+    Births,
     /// Reserves and commits a VM in SQLite
     Sqlite,
     /// Commits twice as often as a reclaim of cocoon appends
@@ -41,7 +37,7 @@ pub(crate) fn run(kind: Kind, place: &Path) -> Outcome {
         Kind::Empty => Ok(()),
         Kind::Cocoon => {
             let mut ledger = Ledger::open(&place.join("journal"))?;
-            birth(&mut ledger)?;
+            birth(&mut ledger, place)?;
             // As every verb does once its answer is out.
             if ledger.owes_tending() {
                 cocoon::host::process::step_back();
@@ -51,15 +47,25 @@ pub(crate) fn run(kind: Kind, place: &Path) -> Outcome {
             std::mem::forget(ledger);
             Ok(())
         }
+        Kind::Births => births(place),
         Kind::Sqlite => peer::reserve_and_commit(&place.join("peer.db")),
         Kind::SqliteReclaim => peer::commits(&place.join("peer.db"), RECLAIM_COMMITS),
+    }
+}
+
+fn births(place: &Path) -> Outcome {
+    let mut ledger = Ledger::open(&place.join("journal"))?;
+    loop {
+        birth(&mut ledger, place)?;
+        println!("born");
     }
 }
 
 /// Frames that a reclaim appends: tombstone, begin, and one a step.
 pub(crate) const RECLAIM_COMMITS: usize = 5;
 
-fn id() -> Id {
+/// A new id.
+pub(crate) fn new_id() -> Id {
     let mut bytes = [0; ID_LEN];
     let random = Uuid::new_v4().into_bytes().into_iter().chain(Uuid::new_v4().into_bytes());
     for (to, from) in bytes.iter_mut().zip(random) {
@@ -82,17 +88,21 @@ pub(crate) fn image(ledger: &mut Ledger) -> Outcome {
         format: DiskFormat::Qcow2,
         virtual_size: 1 << 30,
     };
-    let command =
-        Command::ImportImage { id: id(), name: "guest".into(), digest: "blake3:0".into(), content };
+    let command = Command::ImportImage {
+        id: new_id(),
+        name: "guest".into(),
+        digest: "blake3:0".into(),
+        content,
+    };
     accepted(ledger.submit(&Caller::new("image import", None)?, &command)?)
 }
 
 /// Reserves and commits a VM: two frames.
-pub(crate) fn birth(ledger: &mut Ledger) -> Outcome {
+pub(crate) fn birth(ledger: &mut Ledger, home: &Path) -> Outcome {
     let caller = Caller::new("vm create", None)?;
     let image = ledger.look_ahead()?.image_by_name("guest")?.ok_or("there is no image")?;
-    let id = id();
-    let spec = Box::new(spec(id));
+    let id = new_id();
+    let spec = Box::new(spec(id, home));
     let command =
         Command::Prereserve { id, name: id.to_string(), image, kind: OperationKind::Create, spec };
     accepted(ledger.submit(&caller, &command)?)?;
@@ -100,25 +110,8 @@ pub(crate) fn birth(ledger: &mut Ledger) -> Outcome {
     accepted(ledger.submit(&caller, &report)?)
 }
 
-/// Makes a long history: a daemon that began and ended many times.
-pub(crate) fn history(dir: &Path, events: usize) -> Outcome {
-    let journal = dir.join("journal");
-    let mut log = SegmentedJournal::open(&journal, Options::default())?;
-    let mut fold = StateFold::default();
-    let writer = Writer::of_this_process(Uuid::new_v4(), "bench")?;
-    let started = Started { version: "0".into(), previous_alive_until_us: None };
-    let began = codec::encode(&Event::Supervisor(started.into()))?;
-    let ended = codec::encode(&Event::Supervisor(Stopped {}.into()))?;
-    for _ in 0..events / 16 {
-        let entries = (0..8).flat_map(|_| [began.clone(), ended.clone()]).collect();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        log.transact(&mut fold, &writer, deadline, |_| Ok(Proposal::Append(entries, ())))?;
-    }
-    Ledger::open(&journal)?.tend();
-    Ok(())
-}
-
-fn spec(id: Id) -> VmSpec {
+/// What is fixed at the birth of a VM of the root in `home`.
+pub(crate) fn spec(id: Id, home: &Path) -> VmSpec {
     VmSpec {
         backend: BackendKind::Qemu,
         config: VmConfig {
@@ -135,7 +128,7 @@ fn spec(id: Id) -> VmSpec {
         boot: Boot::Disk,
         disks: Vec::new(),
         nics: Vec::new(),
-        run_dir: format!("/var/lib/cocoon/run/qemu/{id}"),
-        log_dir: format!("/var/log/cocoon/qemu/{id}"),
+        run_dir: home.join(format!("run/qemu/{id}")).to_string_lossy().into_owned(),
+        log_dir: home.join(format!("log/qemu/{id}")).to_string_lossy().into_owned(),
     }
 }
