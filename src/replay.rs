@@ -72,7 +72,7 @@ pub fn locate(path: &Path) -> PathBuf {
 /// A judge of a history: it begins with the state that an archive left, if there is one.
 #[must_use]
 pub fn judge(journal: &Path) -> Judge<CheckpointBase> {
-    let stub = Pieces::open(journal).ok().and_then(|pieces| pieces.stub());
+    let stub = Pieces::open(journal).ok().and_then(|mut pieces| pieces.stub());
     let judge = stub.map(|stub| {
         let applied = stub.position().seq;
         Judge::on(CheckpointBase::new(Some(stub.checkpoint())), applied)

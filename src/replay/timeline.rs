@@ -50,7 +50,7 @@ struct Moment {
 impl Timeline<Pieces> {
     /// The lines of a journal.
     #[must_use]
-    pub fn new(pieces: Pieces) -> Self {
+    pub fn new(mut pieces: Pieces) -> Self {
         let begins_at = pieces.begins_at();
         let head = pieces.head().copied();
         let stub = if begins_at > 1 { pieces.stub() } else { None };

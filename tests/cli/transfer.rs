@@ -152,6 +152,37 @@ fn what_is_damaged_or_of_another_root_is_refused_and_nothing_is_placed() {
     given.says(2, "is a directory");
 }
 
+/// What is behind a damaged place is shown all the same.
+#[test]
+fn as_much_of_a_damaged_backup_is_shown_as_can_be_found() {
+    let sandbox = Sandbox::new();
+    root_with_segments(&sandbox, 9);
+    assert_eq!(sandbox.cocoon(["journal", "backup", "b"]).code, 0);
+    let whole = sandbox.events("b");
+    let mut bytes = std::fs::read(sandbox.path().join("b")).unwrap();
+    let frames: Vec<usize> = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, word)| word == b"CCNF")
+        .map(|(at, _)| at)
+        .collect();
+    bytes[frames[3] + 60] ^= 1;
+    std::fs::write(sandbox.path().join("b"), bytes).unwrap();
+    let shown = sandbox.cocoon(["replay", "-o", "json", "--journal", "b"]);
+    shown.says(1, "damaged");
+    let seqs = |events: Vec<Value>| -> Vec<u64> {
+        let events = events.into_iter().filter(|line| line.get("event").is_some());
+        events.map(|line| line["seq"].as_u64().unwrap()).filter(|seq| *seq != 4).collect()
+    };
+    let shown = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let (seqs, expected) = (seqs(shown.collect()), seqs(whole));
+    assert_eq!(seqs, expected);
+    assert_eq!(seqs.len(), 10);
+    let verified = sandbox.cocoon(["journal", "verify", "--journal", "b", "-o", "json"]);
+    verified.says(1, "use another copy");
+    assert_eq!(verified.json()["problems"].as_array().unwrap().len(), 2, "the bytes, and the gap");
+}
+
 #[test]
 fn an_export_becomes_a_root_in_either_form() {
     let sandbox = Sandbox::with_guest();
@@ -298,6 +329,11 @@ fn old_history_goes_and_all_questions_are_answered_still() {
     assert!(old.code == 0 && old.stdout.lines().count() == 12, "{old:?}");
     assert_eq!(sandbox.cocoon(["journal", "verify", "--journal", "old"]).code, 0);
     assert_eq!(sandbox.cocoon(["journal", "backup", "archived.backup"]).code, 0);
+    let at = ["replay", "--at", "now", "-o", "json", "--journal", "archived.backup"];
+    let seen = sandbox.cocoon(at).json();
+    assert_eq!((&seen["certain"], seen["vms"].as_array().map(Vec::len)), (&true.into(), Some(22)));
+    let checked = sandbox.cocoon(["replay", "--check", "--journal", "archived.backup"]);
+    assert_eq!(checked.code, 0, "{checked:?}");
     let restored = sandbox.elsewhere("new", &["journal", "restore", "archived.backup"]);
     assert_eq!(restored.code, 0, "{restored:?}");
     assert_eq!(names("new"), before);

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use cocoon_journal::backup::{BackupError, backup, backup_to};
 use cocoon_journal::bundle::{BundleReader, Bundled};
+use cocoon_journal::export::export_binary;
 use cocoon_journal::reserved::{JOURNAL_RESTORED, JournalEvent};
 use cocoon_journal::staging::{Staging, StagingError};
 use cocoon_journal::verify::verify;
-use cocoon_journal::{Journal as _, Options, Position, SegmentedJournal};
+use cocoon_journal::{Journal as _, Options, Position, Proposal, SegmentedJournal};
 use uuid::Uuid;
 
 use crate::child::{Job, Work, acks};
@@ -120,6 +121,38 @@ fn a_restored_journal_is_the_same_and_says_what_it_is() {
     let mut log = restored;
     append(&mut journal, &mut log, "on").unwrap();
     assert_eq!(read(&place).unwrap(), log);
+}
+
+/// What is staged is durable and says so before anything is added to it.
+#[test]
+fn head_is_right_before_the_journal_has_its_name() {
+    let (root, log) = journal_of(10, 4);
+    let bundle = back_up(&root.path());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let place = elsewhere.path().join("journal");
+    let mut staging = Staging::begin(&place, Uuid::from_u128(7), Options::default()).unwrap();
+    let reader = BundleReader::new(bundle.as_slice()).unwrap();
+    staging.fill(Position::default(), reader, |_| Ok(())).unwrap();
+    let report = verify(&elsewhere.path().join("journal.placing")).unwrap();
+    assert_eq!((report.durable, report.problems), (Some(log.position), Vec::new()));
+}
+
+/// Nobody could open what would be made of it.
+#[test]
+fn a_history_behind_a_barrier_is_not_placed() {
+    let (root, mut log) = journal_of(2, 100);
+    let event = JournalEvent::Upgraded { from: 1, to: 2, needs: "9.9.0".to_owned() };
+    let entries = vec![event.to_entry().unwrap()];
+    let propose = |_: &Log| Ok(Proposal::Append(entries, ()));
+    root.open().transact(&mut log, &writer(), deadline(), propose).unwrap();
+    let mut bundle = Vec::new();
+    export_binary(&root.path(), &(1..=u64::MAX), None, &mut bundle).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let told = restore(&bundle, &elsewhere.path().join("journal")).unwrap_err().to_string();
+    assert!(told.contains("9.9.0"), "{told}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    let told = backup(&root.path(), &mut Vec::new(), &mut |_, _| {}).unwrap_err().to_string();
+    assert!(told.contains("9.9.0"), "{told}");
 }
 
 /// A backup that ends with a seal has the next segment, which is empty, in it.

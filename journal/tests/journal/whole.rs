@@ -186,6 +186,17 @@ fn lines_give_the_very_frames_or_are_refused() {
             assert_eq!(frames, expected, "byte {at}");
         }
     }
+    // Of a damaged journal frames are missing, and nothing follows from the one before: each proves itself.
+    let gap = String::from_utf8(part).unwrap();
+    let mut gap: Vec<&str> = gap.lines().collect();
+    gap.remove(1);
+    let gap = format!("{}\n", gap.join("\n"))
+        .replace("\"frames\":3,\"events\":3", "\"frames\":2,\"events\":2");
+    assert_eq!(read(gap.as_bytes()).unwrap().len(), 2);
+    let body = gap.find("\"body\":\"").unwrap() + 8;
+    let mut damaged = gap.into_bytes();
+    damaged[body] ^= 1;
+    assert!(matches!(read(&damaged), Err(LinesFault::Frame { .. })));
     let lines: Vec<&str> = std::str::from_utf8(&text).unwrap().lines().collect();
     for at in 0..lines.len() {
         let mut fewer = lines.clone();
