@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::host::process;
 use crate::settings::{AcceleratorChoice, Given, Settings};
 
+mod adopt;
 mod args;
 mod completion;
 mod daemon;
@@ -87,6 +88,8 @@ enum Command {
     Image(image::ImageCommand),
     /// Finish what dead commands left, and collect what nobody owns
     Gc(gc::GcArgs),
+    /// Look at a root that was restored, copied or moved, and confirm it with the VMs that are there
+    Adopt(adopt::AdoptArgs),
     /// Supervise this root: journal deaths at once, finish what dead commands left, serve an API
     Daemon(daemon::DaemonArgs),
     /// Show what happened: who did what, who held what, who died, what was owed
@@ -147,6 +150,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Vm(command) => vm::run(command, global),
         Command::Image(command) => image::run(command, global),
         Command::Gc(args) => gc::run(&args, global),
+        Command::Adopt(args) => adopt::run(&args, global),
         Command::Daemon(args) => daemon::run(&args, global),
         Command::Replay(args) => replay::run(&args, global),
         Command::Journal(command) => journal::run(command, global),
@@ -184,6 +188,18 @@ impl Global {
     /// The engine of the root that the settings name.
     fn engine(self) -> Result<Engine, CliError> {
         Ok(Engine::open(self.settings()?)?)
+    }
+
+    /// The same, for a verb that only reads, and whether the root is unconfirmed: there it works too, and says so.
+    fn reading_engine(self) -> Result<(Engine, bool), CliError> {
+        let engine = self.engine()?;
+        let unconfirmed = engine.unconfirmed()?;
+        if let Some(reason) = &unconfirmed {
+            output::say(&format!(
+                "Warning: this root is unconfirmed: {reason}; what is shown may be older than what is there, and nothing is changed before `cocoon adopt`"
+            ));
+        }
+        Ok((engine, unconfirmed.is_some()))
     }
 }
 

@@ -5,10 +5,10 @@
 //! kinds never reach the disk, numbers do. `tests/golden/` holds the bytes of every kind and version ever written.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-use cocoon_journal::reserved::JournalEvent;
+use cocoon_journal::reserved::{self, JournalEvent};
 use cocoon_journal::{Entry, Subject};
 use cocoon_model::event::{
-    BodyReader, BodyWriter, Event, ImageEvent, KindInfo, SupervisorEvent, VmEvent,
+    BodyReader, BodyWriter, Event, ImageEvent, KindInfo, RootEvent, SupervisorEvent, VmEvent,
 };
 use cocoon_model::id::Id;
 use serde::Serialize;
@@ -142,6 +142,7 @@ fn subject_of(event: &Event) -> String {
         Event::Vm(id, _) => format!("vm/{id}"),
         Event::Image(id, _) => format!("image/{id}"),
         Event::Supervisor(_) => "supervisor".to_owned(),
+        Event::Root(_) => "root".to_owned(),
     }
 }
 
@@ -155,6 +156,7 @@ pub fn encode(event: &Event) -> Result<Entry, CodecError> {
         Event::Vm(_, event) => event.write_body(ToBytes),
         Event::Image(_, event) => event.write_body(ToBytes),
         Event::Supervisor(event) => event.write_body(ToBytes),
+        Event::Root(event) => event.write_body(ToBytes),
     };
     let too_large = |what: String| CodecError::TooLarge { name: info.name, what };
     let body = body.map_err(|error| too_large(error.to_string()))?;
@@ -200,6 +202,9 @@ pub fn decode(entry: &Entry) -> Result<Option<Event>, CodecError> {
     if let Some(event) = SupervisorEvent::read_body(kind, version, reader()).map_err(body)? {
         return Ok(Some(Event::Supervisor(event)));
     }
+    if let Some(event) = RootEvent::read_body(kind, version, reader()).map_err(body)? {
+        return Ok(Some(Event::Root(event)));
+    }
     Err(CodecError::Unknown { kind, version })
 }
 
@@ -215,4 +220,16 @@ fn id_of(entry: &Entry, prefix: &str) -> Result<Id, CodecError> {
 #[must_use]
 pub fn kind_info(kind: u16) -> Option<&'static KindInfo> {
     Event::kinds().find(|info| info.kind == kind)
+}
+
+/// Why the root is unconfirmed after an event of the journal about itself, as the end of a sentence: the world may be newer
+/// than what the journal says from here on.
+#[must_use]
+pub fn doubt(entry: &Entry) -> Option<&'static str> {
+    match entry.kind {
+        reserved::JOURNAL_SALVAGED => Some("the journal was salvaged, and events of it are lost"),
+        reserved::JOURNAL_RESTORED => Some("the journal was restored from a backup"),
+        reserved::JOURNAL_IMPORTED => Some("the journal was imported"),
+        _ => None,
+    }
 }

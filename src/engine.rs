@@ -6,6 +6,7 @@
 //!
 //! [`effect`] is the only door to the world; [`drive`] the only loop. [`ledger`] holds the journal and the folded state.
 
+pub mod adopt;
 pub mod archive;
 pub mod base;
 pub mod birth;
@@ -27,6 +28,7 @@ pub mod reclaim;
 pub mod removal;
 pub mod resolve;
 mod room;
+pub mod standing;
 mod steps;
 mod storage;
 mod strays;
@@ -69,9 +71,10 @@ impl Engine {
     /// A root that cannot be used, with the reason.
     pub fn open(settings: Settings) -> Result<Self, EngineError> {
         let home = Home::open(&settings)?;
-        Home::refuse_lost_journal(&settings.root_dir)?;
         let locks = Locks::open(&settings.root_dir)?;
-        let ledger = Mutex::new(Ledger::of_root(&settings.root_dir.join("journal"), home.uuid())?);
+        let mut ledger = Ledger::of_root(&settings.root_dir.join("journal"), home.uuid())?;
+        ledger.stand_at(home.presence().clone());
+        let ledger = Mutex::new(ledger);
         Home::note_journal(&settings.root_dir)?;
         let backend = Box::new(Qemu::new(settings.qemu_binary.clone()));
         Ok(Self { settings, home, locks, ledger, backend, processes: OnceLock::new() })

@@ -17,6 +17,8 @@ use uuid::Uuid;
 
 use crate::engine::EngineError;
 use crate::engine::effect::perform;
+use crate::engine::ledger::Ledger;
+use crate::engine::standing::Presence;
 use crate::host::directory::{self, DirectoryError, Kind};
 use crate::settings::Settings;
 
@@ -27,6 +29,7 @@ const JOURNAL_NOTE: &str = ".cocoon-journal";
 #[derive(Debug, Clone)]
 pub struct Home {
     uuid: Uuid,
+    presence: Presence,
 }
 
 impl Home {
@@ -45,7 +48,9 @@ impl Home {
                 directory::refuse_foreign_store(path).map_err(told)?;
             }
         }
-        let uuid = claim(&settings.root_dir, Kind::Root, Uuid::new_v4())?;
+        Self::refuse_lost_journal(&settings.root_dir)?;
+        let uuid = identify(&settings.root_dir)?;
+        let presence = Presence::read(&settings.root_dir).map_err(told)?;
         for (path, kind) in marked.into_iter().skip(1) {
             let owner = claim(path, kind, uuid)?;
             if owner != uuid {
@@ -55,7 +60,7 @@ impl Home {
                 )));
             }
         }
-        Ok(Self { uuid })
+        Ok(Self { uuid, presence })
     }
 
     /// Refuses a root that had a journal and has none: a new one would know of none of its VMs.
@@ -64,14 +69,7 @@ impl Home {
     /// If the journal is gone.
     pub fn refuse_lost_journal(root: &Path) -> Result<(), EngineError> {
         let journal = root.join("journal");
-        let segments = journal.join("seg");
-        let empty = match std::fs::read_dir(&segments) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-            // What cannot be looked at is not gone.
-            Err(error) => return Err(EngineError::io("list", segments)(error)),
-        };
-        if empty && root.join(JOURNAL_NOTE).exists() {
+        if !has_journal(root)? && root.join(JOURNAL_NOTE).exists() {
             return Err(EngineError::Host(format!(
                 "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; restore a backup with `cocoon journal restore FILE`, put a copy of that directory back in its place, or choose another root",
                 root.display(),
@@ -102,6 +100,41 @@ impl Home {
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
+
+    /// Where it is, and where it was when it was marked.
+    #[must_use]
+    pub fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    /// Marks a root whose marker is gone as the one that it is.
+    ///
+    /// # Errors
+    /// If the marker cannot be written.
+    pub fn mark_again(root: &Path, uuid: Uuid) -> Result<(), EngineError> {
+        perform("home.mark-root", || directory::mark(root, Kind::Root, uuid)).map_err(told)?;
+        Ok(())
+    }
+}
+
+/// Whether there is a journal with something in it.
+fn has_journal(root: &Path) -> Result<bool, EngineError> {
+    let segments = root.join("journal/seg");
+    match std::fs::read_dir(&segments) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        // What cannot be looked at is not gone.
+        Err(error) => Err(EngineError::io("list", segments)(error)),
+    }
+}
+
+/// The uuid of a root. One whose marker is gone is not a new one: its journal says which it is, and nobody marks it again
+/// before somebody has looked at it.
+fn identify(root: &Path) -> Result<Uuid, EngineError> {
+    if has_journal(root)? && directory::marker(root, Kind::Root).map_err(told)?.is_none() {
+        return Ok(Ledger::open(&root.join("journal"))?.journal().root());
+    }
+    claim(root, Kind::Root, Uuid::new_v4())
 }
 
 /// The uuid that a directory is marked with; makes and marks it if nobody did.

@@ -99,6 +99,7 @@ mod testing;
 pub mod verify;
 mod view;
 mod window;
+pub mod witness;
 
 pub use error::JournalError;
 pub use frame::{Entry, Frame, FrameError, FrameHeader, Hash, Position, Seq, Subject, Writer};
@@ -106,3 +107,4 @@ pub use journal::{Fold, Journal, Outcome, Proposal, Unfolded};
 pub use memory::MemoryJournal;
 pub use segmented::{Frames, Options, SegmentedJournal};
 pub use tail::Tail;
+pub use witness::Witness;

@@ -6,9 +6,9 @@
 use crate::event::Stamp;
 use crate::event::image::Imported;
 use crate::event::supervisor::Started;
-use crate::event::{ImageEvent, SupervisorEvent};
+use crate::event::{ImageEvent, RootEvent, SupervisorEvent};
 use crate::id::ImageId;
-use crate::record::{ImageCore, ImageRecord, SupervisorRecord};
+use crate::record::{Doubt, ImageCore, ImageRecord, RootRecord, SupervisorRecord};
 use crate::view::Unreadable;
 
 mod vm;
@@ -129,4 +129,24 @@ pub fn apply_supervisor(
             SupervisorRecord { running: false, stopped_us: Some(stamp.at_us), ..record.clone() }
         }
     }
+}
+
+/// Folds an event into what is known of the root. Several may find the same, and a root may be adopted twice.
+#[must_use]
+pub fn apply_root(record: &RootRecord, stamp: &Stamp, event: &RootEvent) -> RootRecord {
+    match event {
+        RootEvent::RootUnconfirmed(body) => doubted(record, stamp.seq, &body.reason),
+        RootEvent::RootAdopted(body) => RootRecord {
+            doubt: None,
+            place: Some(body.place.clone()),
+            adopted_us: Some(stamp.at_us),
+        },
+    }
+}
+
+/// The first reason stays: it is what somebody has to look into.
+#[must_use]
+pub(crate) fn doubted(record: &RootRecord, seq: u64, reason: &str) -> RootRecord {
+    let doubt = || Doubt { seq, reason: reason.to_owned() };
+    RootRecord { doubt: Some(record.doubt.clone().unwrap_or_else(doubt)), ..record.clone() }
 }

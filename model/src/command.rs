@@ -1,8 +1,11 @@
 //! What can be asked of the journal.
 
+use crate::event::vm::Adopted;
 use crate::id::LaunchToken;
 use crate::id::{ImageId, VmId};
-use crate::record::{Accelerator, ImageContent, OperationKind, ProcessIdentity, StopMode, VmSpec};
+use crate::record::{
+    Accelerator, ImageContent, OperationKind, Place, ProcessIdentity, StopMode, VmSpec,
+};
 use crate::step::{Outcome, Step};
 
 /// What was seen of a VM's VMM.
@@ -125,6 +128,23 @@ pub enum Command {
     },
     /// The daemon ends in good order.
     StopSupervising,
+    /// Something proves that the journal is older than its world.
+    Doubt {
+        /// What, in a sentence.
+        reason: String,
+    },
+    /// Take a VM in as it was found, under its lock.
+    TakeIn {
+        /// The VM.
+        id: VmId,
+        /// All that is known of it.
+        found: Box<Adopted>,
+    },
+    /// Confirm the root as it is now.
+    AdoptRoot {
+        /// Where it is.
+        place: Place,
+    },
 }
 
 impl Command {
@@ -139,12 +159,29 @@ impl Command {
             | Self::Delete { id, .. }
             | Self::Report { id, .. }
             | Self::Adopt { id, .. }
+            | Self::TakeIn { id, .. }
             | Self::ObserveExit { id, .. } => Some(*id),
             Self::ImportImage { .. }
             | Self::RemoveImage { .. }
             | Self::FinishImageRemoval { .. }
             | Self::StartSupervising { .. }
+            | Self::Doubt { .. }
+            | Self::AdoptRoot { .. }
             | Self::StopSupervising => None,
         }
+    }
+
+    /// Whether it may be carried out while the root is unconfirmed: it touches no process, directory or file, and says
+    /// nothing of a VM but what was just seen.
+    #[must_use]
+    pub fn needs_no_confirmation(&self) -> bool {
+        matches!(
+            self,
+            Self::Doubt { .. }
+                | Self::TakeIn { .. }
+                | Self::AdoptRoot { .. }
+                | Self::StartSupervising { .. }
+                | Self::StopSupervising
+        )
     }
 }

@@ -14,6 +14,7 @@ mod image;
 mod operation;
 mod refusal;
 mod report;
+mod root;
 
 pub use refusal::Refusal;
 
@@ -56,6 +57,11 @@ impl Decision {
 /// # Errors
 /// [`Unreadable`](crate::view::Unreadable) if the state could not be looked up; nothing was decided.
 pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lookup<Decision> {
+    if !command.needs_no_confirmation()
+        && let Some(doubt) = view.root()?.doubt
+    {
+        return Ok(Decision::Refused(Refusal::Unconfirmed(doubt.reason)));
+    }
     match command {
         Command::Prereserve { id, name, image, kind, spec } => {
             birth::prereserve(view, *id, name, *image, *kind, spec)
@@ -87,6 +93,9 @@ pub fn decide(view: &impl View, operation: OperationId, command: &Command) -> Lo
             };
             Ok(Decision::Accepted(vec![Event::Supervisor(started.into())]))
         }
+        Command::Doubt { reason } => root::doubt(view, reason),
+        Command::TakeIn { id, found } => root::take_in(view, *id, found),
+        Command::AdoptRoot { place } => root::adopt(view, place),
         Command::StopSupervising => {
             Ok(Decision::Accepted(vec![Event::Supervisor(Stopped {}.into())]))
         }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::id::{ImageId, OperationId, VmId};
 
 pub mod image;
+pub mod root;
 pub mod supervisor;
 pub mod vm;
 
@@ -160,6 +161,7 @@ events! {
         160 version 1 ReclaimBegan since "0.1.0" by LockHolder: "The owner of a `creating` record is dead: its lock was free.";
         161 version 1 OperationTakenOver since "0.1.0" by LockHolder: "The owner of an operation is dead; the writer goes on with it.";
         162 version 1 OperationAbandoned since "0.1.0" by LockHolder: "The owner of an operation is dead and nothing of it is left to do.";
+        170 version 1 Adopted since "0.1.0" by LockHolder: "It was taken in as it was found: the journal had not known it, or only as it was before.";
     }
 }
 
@@ -180,6 +182,14 @@ events! {
     }
 }
 
+events! {
+    /// What happened to the root itself.
+    RootEvent in root {
+        400 version 1 RootUnconfirmed since "0.1.0" by Observer: "The journal is older than its world; nothing is touched from now on.";
+        401 version 1 RootAdopted since "0.1.0" by LockHolder: "Somebody looked at what is there and confirmed the root, at this place.";
+    }
+}
+
 /// An event with its subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -189,6 +199,8 @@ pub enum Event {
     Image(ImageId, ImageEvent),
     /// Of the daemon.
     Supervisor(SupervisorEvent),
+    /// Of the root.
+    Root(RootEvent),
 }
 
 impl Event {
@@ -199,12 +211,14 @@ impl Event {
             Self::Vm(_, event) => event.info(),
             Self::Image(_, event) => event.info(),
             Self::Supervisor(event) => event.info(),
+            Self::Root(event) => event.info(),
         }
     }
 
     /// All kinds of all subjects.
     pub fn kinds() -> impl Iterator<Item = &'static KindInfo> {
-        VmEvent::KINDS.iter().chain(ImageEvent::KINDS).chain(SupervisorEvent::KINDS)
+        let kinds = VmEvent::KINDS.iter().chain(ImageEvent::KINDS);
+        kinds.chain(SupervisorEvent::KINDS).chain(RootEvent::KINDS)
     }
 }
 

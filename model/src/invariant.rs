@@ -64,7 +64,7 @@ pub const INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "V5",
         name: "no forgotten VMM",
-        sentence: "No record and no directory goes while its VMM may live; an inconclusive probe is never an exit.",
+        sentence: "No record and no directory goes while its VMM may live; an inconclusive probe is never an exit, and a record that its VM's directory proves older than the VM is never acted upon.",
         evidence: Evidence::World,
     },
     Invariant {
@@ -76,7 +76,7 @@ pub const INVARIANTS: &[Invariant] = &[
     Invariant {
         id: "V7",
         name: "nothing leaks",
-        sentence: "Once faults stop and probes are conclusive, every directory, process and lock file has an owner; before that, every leftover is named by a debt with its reason.",
+        sentence: "Once faults stop and probes are conclusive, every directory, process and lock file has an owner or was left alone by an adoption; before that, every leftover is named by a debt with its reason.",
         evidence: Evidence::World,
     },
     Invariant {
@@ -102,6 +102,12 @@ pub const INVARIANTS: &[Invariant] = &[
         name: "only its own",
         sentence: "No process is signalled that is not proven to be the VM's, and no file is removed that this root's journal has not named.",
         evidence: Evidence::World,
+    },
+    Invariant {
+        id: "V13",
+        name: "unconfirmed",
+        sentence: "From the event that makes a root unconfirmed until its adoption, nothing is recorded of a VM or an image but what the adoption takes in; so nobody ends a process or removes a file.",
+        evidence: Evidence::Journal,
     },
 ];
 
@@ -151,7 +157,7 @@ pub fn check_record(core: &VmCore) -> Vec<(&'static str, &'static str)> {
 }
 
 /// Reads a journal event by event and collects what is broken.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Judge<B = Nothing> {
     state: State<B>,
     names: BTreeMap<String, VmId>,
@@ -193,9 +199,17 @@ impl<B: Base> Judge<B> {
         }
     }
 
+    /// Passes over an event of the journal itself that makes the root unconfirmed.
+    pub fn doubt(&mut self, seq: u64, reason: &str) {
+        if let Err(ApplyError::Illegal(illegal)) = self.state.doubt(seq, reason) {
+            self.note(seq, &illegal);
+        }
+    }
+
     /// Judges the next event.
     pub fn next(&mut self, stamp: &Stamp, event: &Event) {
         let before = self.generation(event);
+        self.judge_confirmation(stamp.seq, event);
         match self.state.apply(stamp, event) {
             Ok(()) => {}
             Err(ApplyError::Illegal(illegal)) => return self.note(stamp.seq, &illegal),
@@ -204,7 +218,8 @@ impl<B: Base> Judge<B> {
         }
         if let Event::Vm(id, event) = event {
             self.judge_name(stamp.seq, *id, event);
-            self.judge_record(stamp.seq, *id, before);
+            let taken_in = matches!(event, VmEvent::Adopted(_));
+            self.judge_record(stamp.seq, *id, before, taken_in);
         }
     }
 
@@ -217,11 +232,29 @@ impl<B: Base> Judge<B> {
         self.violations.push(Violation { invariant: "V6", seq, what: illegal.to_string() });
     }
 
+    fn judge_confirmation(&mut self, seq: u64, event: &Event) {
+        let touches = match event {
+            Event::Vm(_, event) => !matches!(event, VmEvent::Adopted(_)),
+            Event::Image(..) => true,
+            Event::Supervisor(_) | Event::Root(_) => false,
+        };
+        let doubted = self.state.root().is_ok_and(|root| root.doubt.is_some());
+        if touches && doubted {
+            let what = format!("{} while the root was unconfirmed", event.info().name);
+            self.violations.push(Violation { invariant: "V13", seq, what });
+        }
+    }
+
     fn judge_name(&mut self, seq: u64, id: VmId, event: &VmEvent) {
-        if let VmEvent::Prereserved(body) = event {
-            self.held.insert(id, body.name.clone());
-            if let Some(holder) = self.names.insert(body.name.clone(), id) {
-                let what = format!("VM {id} took the name \"{}\" of VM {holder}", body.name);
+        let taken = match event {
+            VmEvent::Prereserved(body) => Some(&body.name),
+            VmEvent::Adopted(body) if !self.held.contains_key(&id) => Some(&body.name),
+            _ => None,
+        };
+        if let Some(name) = taken {
+            self.held.insert(id, name.clone());
+            if let Some(holder) = self.names.insert(name.clone(), id) {
+                let what = format!("VM {id} took the name \"{name}\" of VM {holder}");
                 self.violations.push(Violation { invariant: "V4", seq, what });
             }
         }
@@ -233,10 +266,11 @@ impl<B: Base> Judge<B> {
         }
     }
 
-    fn judge_record(&mut self, seq: u64, id: VmId, before: u64) {
+    fn judge_record(&mut self, seq: u64, id: VmId, before: u64, taken_in: bool) {
         let Ok(Some(record)) = self.state.vm(id) else { return };
         let after = record.core.generation;
-        if after != before && after != before + 1 {
+        let dense = after == before || after == before + 1 || (taken_in && after > before);
+        if !dense {
             let what = format!("VM {id} went from generation {before} to {after}");
             self.violations.push(Violation { invariant: "V6", seq, what });
         }

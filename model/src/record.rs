@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ImageId, LaunchToken, OperationId, VmId};
 
+mod root;
+
+pub use root::{Doubt, Place, RootRecord};
+
 /// Where a VM stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -54,6 +58,8 @@ pub enum Reason {
     Error,
     /// The VMM ended and nobody had asked for it.
     UnexpectedExit,
+    /// It was taken in as it was found.
+    Adopted,
 }
 
 impl Reason {
@@ -67,6 +73,7 @@ impl Reason {
             Self::StopUser => "stop-user",
             Self::Error => "error",
             Self::UnexpectedExit => "unexpected-exit",
+            Self::Adopted => "adopted",
         }
     }
 }

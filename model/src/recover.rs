@@ -68,6 +68,24 @@ pub fn plan_vm(core: &VmCore, seen: &Seen) -> Action {
     }
 }
 
+/// What of an action stands while the root is unconfirmed: what would change something is withheld.
+#[must_use]
+pub fn unconfirmed(action: Action, reason: &str) -> Action {
+    match action {
+        Action::TakeOver | Action::RecordExit | Action::Adopt(_) => {
+            Action::CannotTell(format!("this root is unconfirmed: {reason}"))
+        }
+        Action::Leave | Action::Watch(_) | Action::Busy | Action::CannotTell(_) => action,
+    }
+}
+
+/// Whether a VM's directory proves that its record is an older one. `noted` is the generation that was written there after
+/// an event with it was durable, so no journal that is whole is ever behind it.
+#[must_use]
+pub fn is_older(core: &VmCore, noted: u64) -> bool {
+    core.generation < noted
+}
+
 /// What to do about all of them, in order of their ids; those of which nothing is owed are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {

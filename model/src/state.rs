@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::apply::{ApplyError, IllegalEvent, apply_image, apply_supervisor, apply_vm};
+use crate::apply::{
+    ApplyError, IllegalEvent, apply_image, apply_root, apply_supervisor, apply_vm, doubted,
+};
 use crate::event::{Event, Stamp, VmEvent};
 use crate::id::{Id, ImageId, VmId};
 use crate::mutant::{self, Mutant};
-use crate::record::{ImageRecord, SupervisorRecord, VmRecord};
+use crate::record::{ImageRecord, RootRecord, SupervisorRecord, VmRecord};
 use crate::view::{Base, Lookup, NameSpace, Nothing, View};
 
 /// The folded state. A look-up finds what events changed, and asks the base for the rest.
@@ -20,6 +22,7 @@ pub struct State<B = Nothing> {
     names: BTreeMap<(NameSpace, String), Option<Id>>,
     users: BTreeMap<(ImageId, VmId), bool>,
     supervisor: Option<SupervisorRecord>,
+    root: Option<RootRecord>,
 }
 
 /// One thing that events changed since the base, for a checkpoint.
@@ -35,6 +38,8 @@ pub enum Change<'a> {
     User(ImageId, VmId, bool),
     /// The daemon.
     Supervisor(&'a SupervisorRecord),
+    /// The root.
+    Root(&'a RootRecord),
 }
 
 impl<B: Base> State<B> {
@@ -48,6 +53,7 @@ impl<B: Base> State<B> {
             names: BTreeMap::new(),
             users: BTreeMap::new(),
             supervisor: None,
+            root: None,
         }
     }
 
@@ -97,6 +103,7 @@ impl<B: Base> State<B> {
             Event::Supervisor(event) => {
                 self.supervisor = Some(apply_supervisor(&self.supervisor()?, stamp, event));
             }
+            Event::Root(event) => self.root = Some(apply_root(&self.root()?, stamp, event)),
         }
         self.applied = stamp.seq;
         Ok(())
@@ -111,6 +118,20 @@ impl<B: Base> State<B> {
             return Err(IllegalEvent::Gap { applied: self.applied, seq });
         }
         self.applied = self.applied.max(seq);
+        Ok(())
+    }
+
+    /// Takes an event of the journal about itself for a reason to doubt the root: after a restore, an import or a loss,
+    /// the world may be newer than the journal.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: an event before it is missing, or the base could not be read.
+    pub fn doubt(&mut self, seq: u64, reason: &str) -> Result<(), ApplyError> {
+        if seq > self.applied {
+            let root = doubted(&self.root()?, seq, reason);
+            self.skip(seq)?;
+            self.root = Some(root);
+        }
         Ok(())
     }
 
@@ -194,7 +215,8 @@ impl<B: Base> State<B> {
             self.names.iter().map(|((space, name), id)| Change::Name(*space, name.as_str(), *id));
         let users = self.users.iter().map(|((image, vm), uses)| Change::User(*image, *vm, *uses));
         let supervisor = self.supervisor.iter().map(Change::Supervisor);
-        vms.chain(images).chain(names).chain(users).chain(supervisor)
+        let root = self.root.iter().map(Change::Root);
+        vms.chain(images).chain(names).chain(users).chain(supervisor).chain(root)
     }
 }
 
@@ -259,6 +281,13 @@ impl<B: Base> View for State<B> {
         match &self.supervisor {
             Some(supervisor) => Ok(supervisor.clone()),
             None => self.base.supervisor(),
+        }
+    }
+
+    fn root(&self) -> Lookup<RootRecord> {
+        match &self.root {
+            Some(root) => Ok(root.clone()),
+            None => self.base.root(),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::id::{Id, ImageId, VmId};
-use crate::record::{ImageRecord, SupervisorRecord, VmRecord};
+use crate::record::{ImageRecord, RootRecord, SupervisorRecord, VmRecord};
 
 /// A state that could not be read (a damaged checkpoint); nothing was decided.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +59,14 @@ pub trait View {
     /// # Errors
     /// [`Unreadable`].
     fn supervisor(&self) -> Lookup<SupervisorRecord>;
+
+    /// What is known of the root itself. A view that knows nothing of it is of a root that nobody doubts.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    fn root(&self) -> Lookup<RootRecord> {
+        Ok(RootRecord::default())
+    }
 }
 
 /// What a state stands on: nothing, or a checkpoint.
@@ -104,6 +112,14 @@ pub trait Base {
     /// # Errors
     /// [`Unreadable`].
     fn supervisor(&self) -> Lookup<SupervisorRecord>;
+
+    /// What is known of the root itself.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    fn root(&self) -> Lookup<RootRecord> {
+        Ok(RootRecord::default())
+    }
 }
 
 /// The spaces in which names are unique.

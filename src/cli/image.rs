@@ -89,7 +89,7 @@ pub(super) fn run(command: ImageCommand, global: Global) -> Result<(), CliError>
         ImageCommand::Import(args) => import(&args, global),
         ImageCommand::List(args) => list(&args, global),
         ImageCommand::Inspect(args) => {
-            let image = global.engine()?.image(&args.image)?;
+            let image = global.reading_engine()?.0.image(&args.image)?;
             output::json(&object(&image))
         }
         ImageCommand::Rm(args) => remove(&args, global),
@@ -204,7 +204,7 @@ fn object(image: &ImageRecord) -> serde_json::Value {
 }
 
 fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {
-    let images = global.engine()?.images()?;
+    let images = global.reading_engine()?.0.images()?;
     match args.output.format {
         Format::Json => output::json(&images.iter().map(|image| object(image)).collect::<Vec<_>>()),
         Format::Table => {

@@ -65,6 +65,9 @@ pub struct VmObject {
     pub operation: Option<&'static str>,
     /// The event that last changed it.
     pub seq: u64,
+    /// The root is unconfirmed: all of this may be older than what is there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub root_unconfirmed: bool,
 }
 
 /// What was asked for.
@@ -199,6 +202,7 @@ impl VmObject {
             exit_evidence: notes.exit_evidence.clone(),
             operation: core.operation.map(|operation| operation.kind.as_str()),
             seq: notes.last_seq,
+            root_unconfirmed: false,
         }
     }
 

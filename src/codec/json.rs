@@ -28,6 +28,7 @@ pub fn event_json(event: &Event) -> Value {
         Event::Vm(_, event) => event.write_body(ToJson),
         Event::Image(_, event) => event.write_body(ToJson),
         Event::Supervisor(event) => event.write_body(ToJson),
+        Event::Root(event) => event.write_body(ToJson),
     };
     body.unwrap_or_default()
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use cocoon_journal::Entry;
-use cocoon_model::event::{BodyReader, Event, ImageEvent, SupervisorEvent, VmEvent};
+use cocoon_model::event::{BodyReader, Event, ImageEvent, RootEvent, SupervisorEvent, VmEvent};
 use cocoon_model::id::Id;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -94,6 +94,7 @@ impl Redactor {
             Event::Supervisor(_) => {
                 Event::Supervisor(SupervisorEvent::read_body(kind, version, body).ok()??)
             }
+            Event::Root(_) => Event::Root(RootEvent::read_body(kind, version, body).ok()??),
         };
         encode(&redacted).ok()
     }

@@ -89,6 +89,7 @@ struct Inner {
     vms: BTreeMap<VmId, (Arc<VmRecord>, Sight)>,
     last_pass: Option<(Instant, i64)>,
     scan_error: Option<String>,
+    unconfirmed: Option<String>,
     counts: Counts,
 }
 
@@ -110,6 +111,8 @@ pub(super) struct Health {
     seq: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<String>,
 }
 
 impl Board {
@@ -156,6 +159,18 @@ impl Board {
         let mut inner = self.lock();
         inner.counts.failed_passes += 1;
         inner.scan_error.replace(reason.to_owned()).as_deref() != Some(reason)
+    }
+
+    /// Why the root is unconfirmed, if it is: then nothing is done but to look. Says whether that is news.
+    pub(super) fn confirm(&self, unconfirmed: Option<&String>) -> bool {
+        let mut inner = self.lock();
+        let before = std::mem::replace(&mut inner.unconfirmed, unconfirmed.cloned());
+        before.as_ref() != unconfirmed
+    }
+
+    /// Whether the root is unconfirmed.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.lock().unconfirmed.is_some()
     }
 
     /// Changes what is counted.
@@ -219,6 +234,7 @@ impl Board {
             vms: inner.vms.len(),
             seq: inner.counts.seq,
             reason,
+            unconfirmed: inner.unconfirmed.clone(),
         }
     }
 }
@@ -250,6 +266,12 @@ mod tests {
         assert_eq!(board.health().reason.as_deref(), Some("the journal is gone"));
         board.passed(|_| true);
         assert!(board.health().ok);
+        let reason = "the journal was restored from a backup".to_owned();
+        assert!(board.confirm(Some(&reason)) && !board.confirm(Some(&reason)), "told once");
+        let health = board.health();
+        assert!(health.ok, "to start the daemon anew would not help");
+        assert_eq!(health.unconfirmed, Some(reason));
+        assert!(board.confirm(None));
         let board = Board::new(Duration::ZERO);
         board.passed(|_| true);
         assert!(!board.health().ok, "its last pass is older than three intervals");

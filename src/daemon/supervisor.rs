@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cocoon_model::command::VmmSeen;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{VmRecord, VmState};
-use cocoon_model::recover::{Action, Seen, plan_vm};
+use cocoon_model::recover::{Action, Seen, plan_vm, unconfirmed};
 use nix::sys::signalfd::SignalFd;
 
 use super::board::{Board, Sight, now_us};
@@ -49,6 +49,8 @@ pub(super) struct Supervisor {
     workers: Workers,
     chores: Chores,
     patience: Patience,
+    /// Why the root is unconfirmed, if it is.
+    unconfirmed: Option<String>,
     /// Proven dead and not journalled yet, with the generations that were seen running.
     dead: Vec<(VmId, u64)>,
     /// To be looked at before the next full pass.
@@ -91,6 +93,7 @@ impl Supervisor {
             workers,
             chores,
             patience: Patience::default(),
+            unconfirmed: None,
             dead: Vec::new(),
             touched: BTreeSet::new(),
             look_at: None,
@@ -147,7 +150,9 @@ impl Supervisor {
             self.look_at_touched();
         }
         if let Some((every, next)) = self.gc.filter(|(_, next)| *next <= now) {
-            self.chores.collect(&self.caller);
+            if self.unconfirmed.is_none() {
+                self.chores.collect(&self.caller);
+            }
             self.gc = Some((every, next.max(now) + every));
         }
     }
@@ -170,6 +175,10 @@ impl Supervisor {
             return;
         }
         let (dead, began) = (std::mem::take(&mut self.dead), Instant::now());
+        if self.unconfirmed.is_some() {
+            // The first pass after the adoption finds them again.
+            return;
+        }
         match self.engine.record_exits(&self.caller.another(), &dead) {
             Ok(recorded) => {
                 for id in &recorded {
@@ -265,7 +274,8 @@ impl Supervisor {
         let followed = self.follow();
         // The journal tells of later events only to those who have read the earlier ones.
         self.listen();
-        let records = followed.and_then(|()| self.engine.vms());
+        let standing = followed.and_then(|()| self.look_at_root());
+        let records = standing.and_then(|()| self.engine.vms());
         let records = match records {
             Ok(records) => records,
             Err(error) => {
@@ -276,7 +286,9 @@ impl Supervisor {
             }
         };
         let ids: BTreeSet<VmId> = records.iter().map(|record| record.core.id).collect();
-        let logs = records.iter().filter(|record| record.core.state == VmState::Running);
+        let confirmed = self.unconfirmed.is_none();
+        let logs =
+            records.iter().filter(|record| confirmed && record.core.state == VmState::Running);
         let logs = logs.flat_map(|record| logs_of(record)).collect();
         for some in records.chunks(AT_A_TIME) {
             self.look(some.to_vec());
@@ -291,6 +303,21 @@ impl Supervisor {
         let seq = self.follower.as_ref().map_or(0, Follower::seq);
         self.board.count(|counts| counts.seq = seq);
         self.chores.round(Round { logs, seq });
+    }
+
+    /// Whether the root is confirmed. What has been adopted since is acted upon in this very pass.
+    fn look_at_root(&mut self) -> Result<(), EngineError> {
+        self.engine.look_at_place()?;
+        self.unconfirmed = self.engine.unconfirmed()?;
+        if self.board.confirm(self.unconfirmed.as_ref()) {
+            match &self.unconfirmed {
+                Some(reason) => tracing::warn!(
+                    "this root is unconfirmed: {reason}; nothing is done before `cocoon adopt`"
+                ),
+                None => tracing::info!("this root is confirmed"),
+            }
+        }
+        Ok(())
     }
 
     fn tell_counts(&self) {
@@ -315,7 +342,10 @@ impl Supervisor {
 
     fn act(&mut self, record: &VmRecord, seen: &Seen) {
         let id = record.core.id;
-        let action = plan_vm(&record.core, seen);
+        let action = match &self.unconfirmed {
+            None => plan_vm(&record.core, seen),
+            Some(reason) => unconfirmed(plan_vm(&record.core, seen), reason),
+        };
         if action != Action::Busy {
             self.watches.unwatch(&self.poller, id, Role::Owner);
         }
@@ -330,6 +360,8 @@ impl Supervisor {
                 }
             }
             Action::Busy => self.watch_owner(id),
+            // Told once, of the whole root.
+            Action::CannotTell(_) if self.unconfirmed.is_some() => {}
             Action::CannotTell(reason) => self.fail(id, &reason),
             Action::TakeOver | Action::Adopt(_) if self.patience.waits(id, Instant::now()) => {}
             Action::RecordExit => self.dead.push((id, record.core.generation)),

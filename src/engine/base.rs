@@ -1,11 +1,11 @@
 //! A checkpoint as the base of the folded state.
 //!
 //! Keys are texts: `v/<id>` and `i/<id>` hold records, `n/v/<name>` and `n/i/<name>` the id that holds a name,
-//! `u/<image>/<vm>` says that a VM uses an image, `s` is the daemon. A look-up reads a few blocks, however many VMs reside.
+//! `u/<image>/<vm>` says that a VM uses an image, `s` is the daemon, `r` the root. A look-up reads a few blocks, however many VMs reside.
 
 use cocoon_journal::checkpoint::Checkpoint;
 use cocoon_model::id::{Id, ImageId, VmId};
-use cocoon_model::record::{ImageRecord, SupervisorRecord, VmRecord};
+use cocoon_model::record::{ImageRecord, RootRecord, SupervisorRecord, VmRecord};
 use cocoon_model::state::Change;
 use cocoon_model::view::{Base, Lookup, NameSpace, Unreadable};
 use serde::de::DeserializeOwned;
@@ -83,6 +83,10 @@ impl Base for CheckpointBase {
     fn supervisor(&self) -> Lookup<SupervisorRecord> {
         Ok(self.get("s")?.unwrap_or_default())
     }
+
+    fn root(&self) -> Lookup<RootRecord> {
+        Ok(self.get("r")?.unwrap_or_default())
+    }
 }
 
 /// One key of a checkpoint with its new value; `None` removes it.
@@ -105,6 +109,7 @@ pub fn key_change(change: &Change<'_>) -> Result<KeyChange, CodecError> {
             (format!("u/{image}/{vm}"), vm_bytes)
         }
         Change::Supervisor(supervisor) => ("s".to_owned(), Some(encode_record(*supervisor)?)),
+        Change::Root(root) => ("r".to_owned(), Some(encode_record(*root)?)),
     };
     Ok((key.into_bytes(), value))
 }

@@ -58,6 +58,7 @@ impl Engine {
         caller: &Caller,
     ) -> Result<Arc<VmRecord>, EngineError> {
         request.check()?;
+        self.require_confirmed()?;
         let id = random::id();
         let (image, spec) = self.plan_birth(request, id)?;
         let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;

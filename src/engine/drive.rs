@@ -84,7 +84,12 @@ impl Engine {
                 }
                 return Err(error);
             }
-            let still_owed = self.vm(id)?.is_some_and(|after| next_step(&after.core) == Some(step));
+            let after = self.vm(id)?;
+            let moved_on = |after: &&Arc<VmRecord>| after.core.generation > record.core.generation;
+            if let Some(after) = after.as_ref().filter(moved_on) {
+                self.note_generation(after);
+            }
+            let still_owed = after.is_some_and(|after| next_step(&after.core) == Some(step));
             if still_owed && failure.is_some() {
                 return finish(failure, Rest::There(record));
             }

@@ -41,6 +41,7 @@ impl Engine {
         caller: &Caller,
         haste: Haste,
     ) -> Result<Entered, EngineError> {
+        self.require_confirmed()?;
         let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
         self.enter_locked(guard, id, caller, haste)
     }
@@ -57,6 +58,7 @@ impl Engine {
             self.sweep_ops_lock(&guard);
             return Ok(Entered { guard, rest: Rest::Gone, finished: None, found: None });
         };
+        self.refuse_older(caller, &record)?;
         let Some(finished) = left_over(&record) else {
             // The record and its VMM may have drifted apart since somebody last looked.
             let rest = match self.settle_idle(&guard, caller, &record)? {
@@ -81,6 +83,9 @@ impl Engine {
         id: VmId,
         haste: Haste,
     ) -> Result<Rest, EngineError> {
+        if let Some(record) = self.vm(id)? {
+            self.refuse_older(caller, &record)?;
+        }
         self.submit_locked(guard, caller, &Command::TakeOver { id })?;
         let rest = self.drive(guard, caller, id, haste)?;
         if let Rest::Gone = rest {

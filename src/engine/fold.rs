@@ -31,13 +31,51 @@ pub enum FoldError {
 pub struct StateFold {
     state: State<CheckpointBase>,
     position: Position,
+    witnessed: Option<Witnessed>,
+    differs: bool,
+}
+
+/// A frame that the journal held once, as a witness outside of it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Witnessed(Position);
+
+impl Witnessed {
+    /// Whether the journal has another frame in its place.
+    fn differs(self, position: Position) -> bool {
+        self.0.seq == position.seq && self.0.hash != position.hash
+    }
 }
 
 impl StateFold {
     /// Stands on a base that was folded up to a position.
     #[must_use]
     pub fn on(base: CheckpointBase, position: Position) -> Self {
-        Self { state: State::on(base, position.seq), position }
+        let state = State::on(base, position.seq);
+        Self { state, position, witnessed: None, differs: false }
+    }
+
+    /// Looks out for the frame that a witness names, from here on.
+    pub fn expect(&mut self, witnessed: Option<Position>) {
+        self.witnessed = witnessed.map(Witnessed);
+        self.differs = self.witnessed.is_some_and(|witnessed| witnessed.differs(self.position));
+    }
+
+    /// What a witness proves of the journal that is folded up to here; `None` if it proves nothing. `witnessed` is what it
+    /// said before the fold was brought up to date.
+    #[must_use]
+    pub fn is_older(&self, witnessed: Option<Position>) -> Option<String> {
+        let ends = self.position.seq;
+        match witnessed {
+            Some(witnessed) if witnessed.seq > ends => Some(format!(
+                "the journal ends at event {ends}, and had come to event {} before: an older copy was put in its place",
+                witnessed.seq
+            )),
+            _ if self.differs => Some(
+                "the journal is not the one that was here before: another copy was put in its place"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
     }
 
     /// The state.
@@ -59,10 +97,14 @@ impl Fold for StateFold {
         for (seq, entry) in frame.events() {
             match codec::decode(entry)? {
                 Some(event) => self.state.apply(&stamp(frame, seq), &event)?,
-                None => self.state.skip(seq).map_err(ApplyError::from)?,
+                None => match codec::doubt(entry) {
+                    Some(reason) => self.state.doubt(seq, reason)?,
+                    None => self.state.skip(seq).map_err(ApplyError::from)?,
+                },
             }
         }
         self.position = frame.position(hash);
+        self.differs |= self.witnessed.is_some_and(|witnessed| witnessed.differs(self.position));
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::Refusal;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{OperationKind, StopMode, VmCore, VmRecord, VmState};
-use cocoon_model::recover::{Action, recover};
+use cocoon_model::recover::{Action, recover, unconfirmed};
 
 use super::caller::Caller;
 use super::drive::{Haste, Rest};
@@ -44,6 +44,10 @@ impl Engine {
     /// If the state cannot be read; failures of single items are in the collection.
     pub fn gc(&self, caller: &Caller) -> Result<Collection, EngineError> {
         let mut collection = Collection::default();
+        if let Some(reason) = self.unconfirmed()? {
+            self.list_what_is_left(&reason, &mut collection)?;
+            return Ok(collection);
+        }
         for (id, action) in self.plan()? {
             self.carry_out(id, &action, caller, &mut collection);
         }
@@ -73,6 +77,26 @@ impl Engine {
         let records = self.ledger().refresh()?.vms()?;
         let seen = self.survey(records);
         Ok(recover(seen.iter().map(|(record, seen)| (&record.core, seen.clone()))).actions)
+    }
+
+    /// Nothing is touched in an unconfirmed root: what would be is listed.
+    fn list_what_is_left(
+        &self,
+        reason: &str,
+        collection: &mut Collection,
+    ) -> Result<(), EngineError> {
+        for (id, action) in self.plan()? {
+            match unconfirmed(action, reason) {
+                Action::CannotTell(why) => collection.left.push((id, why)),
+                Action::Busy => collection.left.push((id, "somebody works on it".to_owned())),
+                _ => {}
+            }
+        }
+        for (path, id, _) in self.stray_directories()? {
+            collection.left.push((id, format!("{}: it has no record", path.display())));
+        }
+        collection.failures.push(Refusal::Unconfirmed(reason.to_owned()).into());
+        Ok(())
     }
 
     fn carry_out(&self, id: VmId, action: &Action, caller: &Caller, collection: &mut Collection) {
@@ -106,6 +130,7 @@ impl Engine {
     /// # Errors
     /// The journal, or the step that failed and stays owed.
     pub fn settle(&self, id: VmId, caller: &Caller) -> Result<Settling, EngineError> {
+        self.require_confirmed()?;
         let Ok(guard) = self.locks().try_ops(id.as_str(), &caller.holder()?)? else {
             return Ok(Settling::Busy);
         };
@@ -113,6 +138,7 @@ impl Engine {
             self.sweep_ops_lock(&guard);
             return Ok(Settling::Nothing);
         };
+        self.refuse_older(caller, &record)?;
         if record.core.operation.is_some() {
             let reason = owed(&record.core);
             if self.guest_has_time(&record)? {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use cocoon_model::command::Command;
 use cocoon_model::decide::{Refusal, Settled};
 use cocoon_model::id::{ImageId, check_image_name};
-use cocoon_model::record::{Blob, DiskFormat, ImageContent, ImageRecord};
+use cocoon_model::record::{Blob, Boot, DiskFormat, ImageContent, ImageRecord};
 use cocoon_model::state::State;
 use cocoon_model::view::View as _;
 
@@ -110,6 +110,7 @@ impl Engine {
         progress: Progress<'_>,
     ) -> Result<Arc<ImageRecord>, EngineError> {
         check_image_name(name)?;
+        self.require_confirmed()?;
         self.finish_half_removed(name, caller)?;
         let lock = self.locks().images_shared(&caller.holder()?, caller.deadline())?;
         for dir in [self.blobs_dir(), self.incoming_dir()] {
@@ -256,6 +257,7 @@ impl Engine {
     /// # Errors
     /// A refusal that names its users, or the disk.
     pub fn remove_image(&self, id: ImageId, caller: &Caller) -> Result<(), EngineError> {
+        self.require_confirmed()?;
         let lock = self.locks().images_exclusive(&caller.holder()?, caller.deadline())?;
         self.submit_images(&lock, caller, &Command::RemoveImage { id })?;
         self.unlink_blobs_of_removed()?;
@@ -318,6 +320,9 @@ impl Engine {
         if !strays.is_empty() {
             let named = self.named()?;
             strays.retain(|path| store::name(path).is_some_and(|name| named.blobs.contains(&name)));
+            // A VM that was taken in as it was found may stand on files of an image that has no record.
+            let used = self.files_of_vms()?;
+            strays.retain(|path| !used.contains(path));
         }
         // A copy that an image still waits for is the only one there is.
         let awaited = |path: &PathBuf| {
@@ -327,6 +332,21 @@ impl Engine {
         let incoming = store::files(&self.incoming_dir())?;
         strays.extend(incoming.into_iter().filter(|path| !awaited(path)));
         store::unlink(strays)
+    }
+}
+
+impl Engine {
+    /// Files of the store on which VMs stand.
+    fn files_of_vms(&self) -> Result<BTreeSet<PathBuf>, EngineError> {
+        let mut files = BTreeSet::new();
+        for record in self.vms()? {
+            if let Boot::Direct { kernel, initrd, .. } = &record.spec.boot {
+                files.extend([PathBuf::from(kernel), PathBuf::from(initrd)]);
+            }
+            let bases = record.spec.disks.iter().filter_map(|disk| disk.base.as_ref());
+            files.extend(bases.map(|(base, _)| PathBuf::from(base)));
+        }
+        Ok(files)
     }
 }
 

@@ -8,13 +8,16 @@ use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, Checkpoint
 use cocoon_journal::frame::MAX_EVENTS;
 use cocoon_journal::store::{self, STORE_EVERY, Store, StoreError, StoreOptions};
 use cocoon_journal::{
-    Fold as _, Journal as _, JournalError, Options, Position, Proposal, SegmentedJournal, Seq,
+    Fold as _, Journal as _, JournalError, Options, Outcome, Position, Proposal, SegmentedJournal,
+    Seq, Witness,
 };
 use cocoon_model::command::Command;
-use cocoon_model::decide::{Decision, decide};
+use cocoon_model::decide::{Decision, Refusal, decide};
+use cocoon_model::event::root::RootUnconfirmed;
 use cocoon_model::event::{Event, ImageEvent, VmEvent};
 use cocoon_model::id::{OperationId, VmId};
 use cocoon_model::state::State;
+use cocoon_model::view::View as _;
 use uuid::Uuid;
 
 use super::base::{CheckpointBase, key_change};
@@ -23,6 +26,7 @@ use super::effect;
 use super::error::EngineError;
 use super::fold::{FoldError, StateFold};
 use super::room;
+use super::standing::{Presence, WITNESS};
 use crate::codec;
 
 /// How long one transaction may wait for the journal's lock; nobody holds it for longer than a write.
@@ -56,6 +60,8 @@ pub struct Ledger {
     checkpoint: Position,
     /// Where the journal stood when this process first read it.
     first_read: Option<Seq>,
+    witness: Option<Witness>,
+    presence: Option<Presence>,
 }
 
 impl Ledger {
@@ -76,12 +82,16 @@ impl Ledger {
     }
 
     fn open_with(dir: &Path, options: Options) -> Result<Self, EngineError> {
+        let beside = dir.parent().unwrap_or(dir).join(WITNESS);
+        let witness = options.root.map(|root| Witness::new(&beside, root));
         let mut ledger = Self {
             dir: dir.to_owned(),
             journal: SegmentedJournal::open(dir, options)?,
             fold: StateFold::default(),
             checkpoint: Position::default(),
             first_read: None,
+            witness,
+            presence: None,
         };
         ledger.rebase()?;
         Ok(ledger)
@@ -100,6 +110,7 @@ impl Ledger {
         }
         self.checkpoint = latest.checkpoint.as_ref().map(Checkpoint::position).unwrap_or_default();
         self.fold = StateFold::on(CheckpointBase::new(latest.checkpoint), self.checkpoint);
+        self.fold.expect(self.witnessed());
         Ok(())
     }
 
@@ -153,9 +164,23 @@ impl Ledger {
     /// # Errors
     /// Those of the journal and of the fold. After a failed write the state is built anew at the next use.
     pub fn submit(&mut self, caller: &Caller, command: &Command) -> Result<Decision, EngineError> {
+        match self.submit_once(caller, command)? {
+            // That the root is older than its world is on record now: what needs no confirmation can be decided.
+            Decision::Refused(Refusal::Unconfirmed(_)) if command.needs_no_confirmation() => {
+                self.submit_once(caller, command)
+            }
+            decision => Ok(decision),
+        }
+    }
+
+    fn submit_once(&mut self, caller: &Caller, command: &Command) -> Result<Decision, EngineError> {
         let deadline = Instant::now() + TRANSACTION_PATIENCE;
         let operation = caller.id();
+        let (witness, presence) = (self.witness.as_ref(), self.presence.as_ref());
         let decided = self.journal.transact(&mut self.fold, &caller.writer(), deadline, |fold| {
+            if let Some(refused) = refuse_unconfirmed(fold, witness, presence, command)? {
+                return Ok(refused);
+            }
             let decision = decide(fold.state(), operation, command)?;
             match &decision {
                 Decision::Accepted(events) => {
@@ -167,7 +192,10 @@ impl Ledger {
             }
         });
         match decided {
-            Ok(outcome) => Ok(outcome.answer),
+            Ok(outcome) => {
+                self.witnesses(&outcome);
+                Ok(outcome.answer)
+            }
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -182,6 +210,10 @@ impl Ledger {
         caller: &Caller,
         commands: &[Command],
     ) -> Result<Vec<Decision>, EngineError> {
+        if let Some(reason) = self.unconfirmed()? {
+            let refused = || Decision::Refused(Refusal::Unconfirmed(reason.clone()));
+            return Ok(commands.iter().map(|_| refused()).collect());
+        }
         let mut decisions = Vec::with_capacity(commands.len());
         for commands in commands.chunks(COMMANDS_AT_ONCE) {
             decisions.extend(self.submit_in_one_write(caller, commands)?);
@@ -205,8 +237,82 @@ impl Ledger {
                 Some(fill_frame(fold, operation, &mut rest))
             });
         match decided {
-            Ok(outcomes) => Ok(outcomes.into_iter().flat_map(|outcome| outcome.answer).collect()),
+            Ok(outcomes) => {
+                outcomes.last().into_iter().for_each(|outcome| self.witnesses(outcome));
+                Ok(outcomes.into_iter().flat_map(|outcome| outcome.answer).collect())
+            }
             Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Where the root is; without that, its place is no reason to doubt it.
+    pub fn stand_at(&mut self, presence: Presence) {
+        self.presence = Some(presence);
+    }
+
+    /// Why the root is unconfirmed, as the end of that sentence.
+    ///
+    /// # Errors
+    /// Those of the journal and of the fold.
+    pub fn unconfirmed(&mut self) -> Result<Option<String>, EngineError> {
+        let witnessed = self.witnessed();
+        self.look_ahead()?;
+        if self.reason(witnessed)?.is_none() {
+            // Nothing is answered from it: the decision that follows asks again.
+            return Ok(None);
+        }
+        let witnessed = self.witnessed();
+        self.refresh()?;
+        self.reason(witnessed)
+    }
+
+    /// What speaks against the state as it is, and as the witness had seen it before.
+    fn reason(&self, witnessed: Option<Position>) -> Result<Option<String>, EngineError> {
+        let root = self.state().root()?;
+        let older = || self.fold.is_older(witnessed);
+        let moved = || self.presence.as_ref().and_then(|at| at.doubt(root.place.as_ref()));
+        Ok(root.doubt.map(|doubt| doubt.reason).or_else(older).or_else(moved))
+    }
+
+    /// Makes sure that it is on record if the witness proves the journal older, before anything else is.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    pub fn record_doubt(&mut self, caller: &Caller) -> Result<(), EngineError> {
+        let witnessed = self.witnessed();
+        self.refresh()?;
+        if let Some(reason) = self.fold.is_older(witnessed) {
+            self.submit(caller, &Command::Doubt { reason })?;
+        }
+        Ok(())
+    }
+
+    /// Has the witness take this journal for the right one, as far as it goes now.
+    ///
+    /// # Errors
+    /// If the witness cannot be written.
+    pub fn convince_witness(&mut self) -> Result<(), EngineError> {
+        self.refresh()?;
+        let Some(witness) = &self.witness else { return Ok(()) };
+        let beside = self.dir.parent().unwrap_or(&self.dir).join(WITNESS);
+        let position = self.position();
+        let written = effect::perform("adopt.convince-witness", || witness.reset(position));
+        written.map_err(EngineError::io("write", beside))?;
+        self.fold.expect(None);
+        Ok(())
+    }
+
+    fn witnessed(&self) -> Option<Position> {
+        self.witness.as_ref().and_then(Witness::read)
+    }
+
+    /// Tells the witness how far the journal has come, if this transaction made it longer.
+    fn witnesses<T>(&self, outcome: &Outcome<T>) {
+        let Some(witness) = self.witness.as_ref().filter(|_| outcome.seqs.is_some()) else {
+            return;
+        };
+        if let Err(error) = witness.reach(outcome.position) {
+            tracing::debug!("the witness of the journal's end cannot be written: {error}");
         }
     }
 
@@ -302,6 +408,29 @@ impl Ledger {
     }
 }
 
+/// Refuses what an unconfirmed root does not allow. That the journal is an older one is put on record at once: its next
+/// events would take that proof away.
+fn refuse_unconfirmed(
+    fold: &StateFold,
+    witness: Option<&Witness>,
+    presence: Option<&Presence>,
+    command: &Command,
+) -> Result<Option<Proposal<Decision>>, FoldError> {
+    let root = fold.state().root()?;
+    if root.doubt.is_some() {
+        return Ok(None);
+    }
+    let refused = |reason| Decision::Refused(Refusal::Unconfirmed(reason));
+    if let Some(reason) = fold.is_older(witness.and_then(Witness::read)) {
+        let doubted = Event::Root(RootUnconfirmed { reason: reason.clone() }.into());
+        let entries = vec![codec::encode(&doubted)?];
+        return Ok(Some(Proposal::AppendFromReserve(entries, refused(reason))));
+    }
+    let moved = presence.and_then(|presence| presence.doubt(root.place.as_ref()));
+    let moved = moved.filter(|_| !command.needs_no_confirmation());
+    Ok(moved.map(|reason| Proposal::Answer(refused(reason))))
+}
+
 /// Decides at least the first of the commands, and as many after it as fit into its frame.
 fn fill_frame(
     fold: &StateFold,
@@ -346,7 +475,7 @@ pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
         let (frame, _) = frame?;
         for (_, entry) in frame.events() {
             match codec::decode(entry)? {
-                Some(Event::Vm(id, VmEvent::Prereserved(_))) => {
+                Some(Event::Vm(id, VmEvent::Prereserved(_) | VmEvent::Adopted(_))) => {
                     named.vms.insert(id);
                 }
                 Some(Event::Image(_, ImageEvent::Imported(body))) => {

@@ -211,6 +211,10 @@ impl Engine {
         let mut commands = Vec::with_capacity(exits.len());
         for &(id, generation) in exits {
             let record = self.vm(id)?;
+            if let Some(record) = &record {
+                // An exit would bring an older record up to the generation that proves it older.
+                self.refuse_older(caller, record)?;
+            }
             let evidence = record.and_then(|record| self.exit_evidence(&record));
             commands.push(Command::ObserveExit { id, generation, evidence });
         }

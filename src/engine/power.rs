@@ -49,6 +49,7 @@ impl Engine {
         mode: StopMode,
         caller: &Caller,
     ) -> Result<Arc<VmRecord>, EngineError> {
+        self.require_confirmed()?;
         let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
         // Who stops something wants to keep it: a placeholder is left to those who clear it away by name.
         if self.vm(id)?.is_some_and(|record| record.core.state == VmState::Creating) {

@@ -44,6 +44,7 @@ impl Engine {
     /// # Errors
     /// The journal, the lock, or a VMM that will not die.
     pub fn reclaim(&self, id: VmId, caller: &Caller) -> Result<Reconciled, EngineError> {
+        self.require_confirmed()?;
         match self.vm(id)? {
             None => return Ok(Reconciled::NotFound),
             Some(record) if record.core.state != VmState::Creating => {

@@ -37,6 +37,7 @@ impl Engine {
         request: RemovalRequest,
         caller: &Caller,
     ) -> Result<(), EngineError> {
+        self.require_confirmed()?;
         let asked = self.vm(id)?.ok_or(Refusal::VmNotFound(id))?;
         let guard = self.lock_for_removal(&asked, request, caller)?;
         let haste = if request.force { Haste::Force } else { Haste::None };

@@ -23,7 +23,10 @@ pub(super) fn propose<'a, T>(
 /// Whether a command is one of those that the reserve is kept for.
 fn may_use_reserve(command: &Command) -> bool {
     match command {
-        Command::Prereserve { .. } | Command::Start { .. } | Command::ImportImage { .. } => false,
+        Command::Prereserve { .. }
+        | Command::Start { .. }
+        | Command::ImportImage { .. }
+        | Command::TakeIn { .. } => false,
         Command::Report { step, outcome, .. } => report_may(*step, outcome),
         Command::TakeOver { .. }
         | Command::Stop { .. }
@@ -33,6 +36,8 @@ fn may_use_reserve(command: &Command) -> bool {
         | Command::RemoveImage { .. }
         | Command::FinishImageRemoval { .. }
         | Command::StartSupervising { .. }
+        | Command::Doubt { .. }
+        | Command::AdoptRoot { .. }
         | Command::StopSupervising => true,
     }
 }

@@ -22,7 +22,9 @@ impl Engine {
     fn make_storage(&self, guard: &OpsGuard, record: &VmRecord) -> Result<(), String> {
         let id = record.core.id.as_str();
         let root = self.root_uuid();
-        let certificate = BirthCertificate::new(root, id);
+        let core = &record.core;
+        let certificate =
+            BirthCertificate::new(root, id).made_as(&core.name, core.image, &record.spec);
         perform("storage.make-run-directory", || {
             make_directory(Path::new(&record.spec.run_dir), &certificate)
         })?;

@@ -45,7 +45,9 @@ impl Engine {
     }
 
     /// Directories that say they are of a VM of this root which has no record.
-    fn stray_directories(&self) -> Result<Vec<(PathBuf, VmId, &'static str)>, EngineError> {
+    pub(super) fn stray_directories(
+        &self,
+    ) -> Result<Vec<(PathBuf, VmId, &'static str)>, EngineError> {
         let mut strays = Vec::new();
         let parents = [
             (&self.settings().run_dir, "orphan-runDir"),

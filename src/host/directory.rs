@@ -7,7 +7,8 @@
 //! ```text
 //!  <root>/.cocoon-root.json           which root, which machine, which place on disk
 //!  <run>/.cocoon-run.json             which root it serves
-//!  <run>/<vm>/.cocoon-birth.json      which root and which VM
+//!  <run>/<vm>/.cocoon-birth.json      which root and which VM, and what it was made as
+//!  <run>/<vm>/.cocoon-generation      how far its record has come
 //!  <run>/.birth-<vm>/                 a VM directory that is being born
 //! ```
 //!
@@ -24,6 +25,7 @@
 
 mod birth;
 mod check;
+mod generation;
 mod marker;
 mod tree;
 
@@ -32,12 +34,15 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-pub use birth::{BirthCertificate, Created, Found, Removed, create, inspect, remove, survey};
+pub use birth::{
+    BirthCertificate, Created, Found, MadeAs, Removed, create, inspect, remove, survey,
+};
 pub use check::{
     SOCKET_PATH_MAX, check_socket_path, foreign_store, refuse_foreign_store,
     refuse_network_file_system,
 };
-pub use marker::{Kind, Moved, RootMarker, mark, marker};
+pub use generation::{note_generation, noted_generation};
+pub use marker::{Kind, Moved, RootMarker, mark, marker, moved, place};
 
 /// Why a directory was not created, believed or removed. Nothing was removed that is not ours.
 #[derive(Debug, thiserror::Error)]

@@ -220,6 +220,35 @@ pub(crate) fn create_anew(path: &Path) -> Result<File, DiskError> {
     options.open(path).map_err(io_error("create", path))
 }
 
+/// Whether a qcow2 disk names this file as what it stands on.
+pub fn stands_on(disk: &Path, base: &Path) -> Result<bool, DiskError> {
+    match inspect(disk)?.format {
+        ImageFormat::Qcow2(header) => Ok(header.backing_file.as_deref() == base.to_str()),
+        other => {
+            let problem = format!("it is {other}, not qcow2");
+            Err(DiskError::Damaged { path: disk.to_owned(), problem })
+        }
+    }
+}
+
+/// Has a qcow2 disk name another file as what it stands on, whose content is the same. May be repeated.
+pub fn rebase(
+    disk: &Path,
+    base: &Path,
+    base_format: DiskFormat,
+    lock: &OpsGuard,
+) -> Result<(), DiskError> {
+    let helper = HelperCommand::new(QEMU_IMG)
+        .args(["rebase", "-u", "-f", "qcow2", "-F", base_format.as_str(), "-b"])
+        .arg(base)
+        .arg(disk);
+    helper
+        .holding(lock.inheritable_fd())
+        .run(None)
+        .map(drop)
+        .map_err(|source| DiskError::Tool { path: disk.to_owned(), source })
+}
+
 /// Makes `path` durable and gives it the name `target`.
 pub(crate) fn publish(path: &Path, target: &Path) -> Result<(), DiskError> {
     let file = File::open(path).map_err(io_error("open", path))?;

@@ -4,7 +4,7 @@
 
 use cocoon_journal::frame::hex_prefix;
 use cocoon_journal::reserved::JournalEvent;
-use cocoon_model::event::{Event, ImageEvent, SupervisorEvent, VmEvent};
+use cocoon_model::event::{Event, ImageEvent, RootEvent, SupervisorEvent, VmEvent};
 use cocoon_model::record::{OperationKind, RemovalKind, StopMode};
 
 use super::line::{Actor, Content, Death, Held, Line, Note, Noted, Row};
@@ -94,6 +94,7 @@ fn note_of(row: &Row) -> String {
         Content::Model(Event::Vm(_, event)) => vm_note(event),
         Content::Model(Event::Image(_, event)) => image_note(event),
         Content::Model(Event::Supervisor(event)) => supervisor_note(event),
+        Content::Model(Event::Root(event)) => root_note(event),
         Content::Journal(event) => journal_note(event),
         Content::Unreadable(entry, why) => format!("{} bytes: {why}", entry.body.len()),
     }
@@ -116,6 +117,10 @@ fn vm_note(event: &VmEvent) -> String {
         VmEvent::TombstoneRolledBack(body) => body.reason.clone(),
         VmEvent::DeleteStepDone(body) => body.step.as_str().to_owned(),
         VmEvent::StepFailed(body) => format!("{}: {}", body.step, body.reason),
+        VmEvent::Adopted(body) => match &body.identity {
+            Some(identity) => format!("pid {}, as generation {}", identity.pid, body.generation),
+            None => format!("as generation {}", body.generation),
+        },
         VmEvent::StoragePrepared(_)
         | VmEvent::Committed(_)
         | VmEvent::Stopped(_)
@@ -162,6 +167,13 @@ fn supervisor_note(event: &SupervisorEvent) -> String {
             None => format!("version {}", body.version),
         },
         SupervisorEvent::Stopped(_) => String::new(),
+    }
+}
+
+fn root_note(event: &RootEvent) -> String {
+    match event {
+        RootEvent::RootUnconfirmed(body) => body.reason.clone(),
+        RootEvent::RootAdopted(body) => body.place.path.clone(),
     }
 }
 

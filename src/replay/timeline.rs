@@ -239,6 +239,7 @@ impl<I> Timeline<I> {
                 meaning.locks.extend(holder.map(|pid| Held { lock: "image", pid }));
             }
             Event::Supervisor(_) => meaning.locks.push(Held { lock: "daemon", pid: header.pid }),
+            Event::Root(_) => {}
         }
         meaning
     }
@@ -251,6 +252,10 @@ impl<I> Timeline<I> {
             Event::Supervisor(_) => {
                 let running = self.tracker.supervisor().running;
                 Standing { state: running.then_some("running"), certain: !lossy }
+            }
+            Event::Root(_) => {
+                let doubted = self.tracker.root().doubt.is_some();
+                Standing { state: doubted.then_some("unconfirmed"), certain: !lossy }
             }
         }
     }

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cocoon_journal::FrameHeader;
-use cocoon_model::apply::{IllegalEvent, apply_image, apply_supervisor, apply_vm};
+use cocoon_model::apply::{IllegalEvent, apply_image, apply_root, apply_supervisor, apply_vm};
+use cocoon_model::event::vm::{Adopted, Prereserved};
 use cocoon_model::event::{Event, ImageEvent, Stamp, SupervisorEvent, VmEvent};
 use cocoon_model::id::{ImageId, OperationId, VmId};
-use cocoon_model::record::{ImageRecord, RemovalPhase, SupervisorRecord, VmRecord};
+use cocoon_model::record::{ImageRecord, RemovalPhase, RootRecord, SupervisorRecord, VmRecord};
 use cocoon_model::view::{Base as _, Lookup};
 use uuid::Uuid;
 
@@ -57,6 +58,7 @@ pub struct Tracker {
     vms: BTreeMap<VmId, Tracked<VmRecord>>,
     images: BTreeMap<ImageId, Tracked<ImageRecord>>,
     supervisor: SupervisorRecord,
+    root: RootRecord,
     daemon: Option<Owner>,
     lossy: bool,
 }
@@ -97,6 +99,12 @@ impl Tracker {
     #[must_use]
     pub fn supervisor(&self) -> &SupervisorRecord {
         &self.supervisor
+    }
+
+    /// The root itself.
+    #[must_use]
+    pub fn root(&self) -> &RootRecord {
+        &self.root
     }
 
     /// The daemon that started last and did not stop in good order, as far as is known.
@@ -159,6 +167,10 @@ impl Tracker {
             Event::Vm(id, event) => self.apply_vm(header, stamp, *id, event),
             Event::Image(id, event) => self.apply_image(header, stamp, *id, event),
             Event::Supervisor(event) => self.apply_supervisor(header, stamp, event),
+            Event::Root(event) => {
+                self.root = apply_root(&self.root, stamp, event);
+                Effect::default()
+            }
         }
     }
 
@@ -179,14 +191,16 @@ impl Tracker {
             effect.death =
                 owner.and_then(|owner| Death::of(owner, subject, &vm.name, Some(&actor)));
         }
-        if let VmEvent::Prereserved(body) = event {
-            vm.name.clone_from(&body.name);
+        if let VmEvent::Prereserved(Prereserved { name, .. })
+        | VmEvent::Adopted(Adopted { name, .. }) = event
+        {
+            vm.name.clone_from(name);
         }
         match apply_vm(vm.record.as_deref(), id, stamp, event) {
             Ok(record) => {
                 let owner = record.as_ref().and_then(|record| record.core.operation);
                 vm.own(header, stamp, owner.map(|owner| owner.id), event.info().name);
-                vm.certain |= matches!(event, VmEvent::Prereserved(_));
+                vm.certain |= matches!(event, VmEvent::Prereserved(_) | VmEvent::Adopted(_));
                 vm.record = record.map(Arc::new);
             }
             Err(illegal) => effect.illegal = vm.certain.then_some(illegal),

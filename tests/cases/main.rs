@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod adopt;
 mod deaths;
 mod hold;
 mod identity;

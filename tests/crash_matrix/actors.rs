@@ -24,6 +24,8 @@ pub(crate) enum Actor {
     Daemon,
     /// A collector that is killed in its turn.
     GcKilled,
+    /// Somebody who adopts the root, after a collector that may have found it unconfirmed.
+    Adopter,
 }
 
 impl Actor {
@@ -37,6 +39,7 @@ impl Actor {
             Self::Gc => "gc",
             Self::Daemon => "daemon",
             Self::GcKilled => "gc-killed",
+            Self::Adopter => "adopter",
         }
     }
 
@@ -50,6 +53,7 @@ impl Actor {
                 world.findings_at_rest().none();
             }
             Self::Daemon => supervise(world),
+            Self::Adopter => adopt(world, verb),
             Self::GcKilled => {
                 // Somewhere else for each boundary of the verb; where there is less to do it comes to its end.
                 let at = (number * 7 % 25 + 1).to_string();
@@ -58,6 +62,19 @@ impl Actor {
             }
         }
     }
+}
+
+/// Until the root is confirmed, a collector touches nothing and says so; the next adoption finishes the one that died.
+fn adopt(world: &World, verb: &Verb) {
+    let pids = || world.processes().iter().map(|process| process.pid).collect::<Vec<_>>();
+    let before = pids();
+    let gc = world.run(&["gc"]);
+    if gc.code() != Some(0) {
+        drop(gc.refused("cocoon adopt"));
+    }
+    assert_eq!(pids(), before, "a collector ended what it did not know");
+    (verb.next)(world);
+    assert_eq!(pids(), before, "an adoption ended something");
 }
 
 /// How long the daemon may take on a busy machine.

@@ -20,7 +20,7 @@ mod matrix;
 mod verbs;
 
 use cocoon_test_world::World;
-use matrix::{survives, survives_for_real};
+use matrix::{adopts, survives, survives_for_real};
 
 #[test]
 fn image_import() {
@@ -30,6 +30,16 @@ fn image_import() {
 #[test]
 fn image_rm() {
     survives(&verbs::IMAGE_RM);
+}
+
+#[test]
+fn adopt() {
+    adopts(&verbs::ADOPT);
+}
+
+#[test]
+fn adopt_unmarked() {
+    adopts(&verbs::ADOPT_UNMARKED);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The verbs of the matrix: what each needs, what it is, and what its user does next.
 
+use std::path::Path;
+use std::process::Command;
+
 use cocoon_model::record::VmState;
 use cocoon_test_world::world::{DISK, IMAGE};
 use cocoon_test_world::{Ran, World, processes};
@@ -138,6 +141,48 @@ pub(crate) const RECONCILE: Verb = Verb {
         create(world).ok();
     },
 };
+
+/// The journal is an older one: it knows `a` as it was before it was started, and nothing of `b`, which runs.
+pub(crate) const ADOPT: Verb = Verb {
+    name: "adopt",
+    prepare: |world| {
+        created(world);
+        let journal = world.root().join("journal");
+        let kept = world.beside().join("kept");
+        copy_tree(&journal, &kept);
+        world.run(&["vm", "start", NAME]).ok();
+        let other =
+            ["vm", "run", "--name", "b", "--cpu", "1", "--memory", "64M", "--storage", "16M"];
+        world.run(&[&other[..], &[IMAGE]].concat()).ok();
+        std::fs::remove_dir_all(&journal).unwrap();
+        copy_tree(&kept, &journal);
+    },
+    run: |world, crash| world.run_with(&["adopt", "--yes"], crash),
+    next: |world| {
+        world.run(&["adopt", "--yes"]).ok();
+        for name in [NAME, "b"] {
+            assert_eq!(world.inspect(name)["state"], "running");
+        }
+    },
+};
+
+pub(crate) const ADOPT_UNMARKED: Verb = Verb {
+    name: "adopt-unmarked",
+    prepare: |world| {
+        created(world);
+        std::fs::remove_file(world.root().join(".cocoon-root.json")).unwrap();
+    },
+    run: |world, crash| world.run_with(&["adopt", "--yes"], crash),
+    next: |world| {
+        world.run(&["adopt", "--yes"]).ok();
+        assert!(world.root().join(".cocoon-root.json").exists());
+    },
+};
+
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
 
 /// A collection goes by ids, which are random: so each finds one thing alone.
 const fn gc(name: &'static str, prepare: fn(&World)) -> Verb {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at what it did not expect")]
 
+mod adopt;
 mod api;
 mod deaths;
 mod embedder;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cocoon::codec;
 use cocoon_journal::reserved;
-use cocoon_model::event::{Event, ImageEvent, KindInfo, SupervisorEvent, VmEvent};
+use cocoon_model::event::{Event, ImageEvent, KindInfo, RootEvent, SupervisorEvent, VmEvent};
 use cocoon_model::invariant::{Evidence, INVARIANTS};
 
 use crate::{is_blessed, repository, samples};
@@ -37,6 +37,7 @@ fn the_page_of_events_is_up_to_date() {
     section(&mut page, "Of a VM", "vm/<id>", VmEvent::KINDS);
     section(&mut page, "Of an image", "image/<id>", ImageEvent::KINDS);
     section(&mut page, "Of the daemon", "supervisor", SupervisorEvent::KINDS);
+    section(&mut page, "Of the root", "root", RootEvent::KINDS);
     journal_section(&mut page);
     bodies(&mut page);
     check("docs/events.md", &page);

@@ -127,6 +127,7 @@ fn records_of_every_format_are_read() {
     check_records("vm", &samples::vm_records());
     check_records("image", &samples::image_records());
     check_records("supervisor", &[samples::supervisor_record()]);
+    check_records("root", &samples::root_records());
     check_records("id", &[samples::vm_id()]);
     assert!(decode_record::<cocoon_model::id::Id>(&[RECORD_FORMAT + 1]).is_err());
     assert!(decode_record::<cocoon_model::id::Id>(&[]).is_err());

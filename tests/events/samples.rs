@@ -1,19 +1,21 @@
 //! At least one event of each kind, and one of each alternative within it: bytes tell alternatives by their order.
 
 use cocoon_model::event::image::{Imported, RemoveBegan, Removed};
+use cocoon_model::event::root::{RootAdopted, RootUnconfirmed};
 use cocoon_model::event::supervisor;
 use cocoon_model::event::vm::{
-    Committed, DeleteBegan, DeleteStepDone, Deleted, ExitObserved, LaunchBegan, LaunchFailed,
-    Launched, OperationAbandoned, OperationTakenOver, Prereserved, ReclaimBegan, Running,
-    StepFailed, StopBegan, StopFailed, Stopped, StoragePrepared, TombstoneRolledBack, Tombstoned,
+    Adopted, Committed, DeleteBegan, DeleteStepDone, Deleted, ExitObserved, LaunchBegan,
+    LaunchFailed, Launched, OperationAbandoned, OperationTakenOver, Prereserved, ReclaimBegan,
+    Running, StepFailed, StopBegan, StopFailed, Stopped, StoragePrepared, TombstoneRolledBack,
+    Tombstoned,
 };
-use cocoon_model::event::{Event, ImageEvent, SupervisorEvent, VmEvent};
+use cocoon_model::event::{Event, ImageEvent, RootEvent, SupervisorEvent, VmEvent};
 use cocoon_model::id::{Id, ImageId, LaunchToken, OperationId, VmId};
 use cocoon_model::record::{
-    Accelerator, BackendKind, Blob, Boot, DeleteStep, Disk, DiskFormat, DiskRole, ImageContent,
-    ImageCore, ImageRecord, ImageType, Launch, LaunchPhase, Nic, Operation, OperationKind,
-    ProcessIdentity, Reason, Removal, RemovalKind, RemovalPhase, StopMode, SupervisorRecord,
-    Tombstone, VmConfig, VmCore, VmNotes, VmRecord, VmSpec, VmState,
+    Accelerator, BackendKind, Blob, Boot, DeleteStep, Disk, DiskFormat, DiskRole, Doubt,
+    ImageContent, ImageCore, ImageRecord, ImageType, Launch, LaunchPhase, Nic, Operation,
+    OperationKind, Place, ProcessIdentity, Reason, Removal, RemovalKind, RemovalPhase, RootRecord,
+    StopMode, SupervisorRecord, Tombstone, VmConfig, VmCore, VmNotes, VmRecord, VmSpec, VmState,
 };
 
 pub(crate) fn vm_id() -> VmId {
@@ -165,8 +167,23 @@ fn vm_events() -> Vec<VmEvent> {
         ReclaimBegan { previous: OPERATION }.into(),
         OperationTakenOver { previous: OPERATION }.into(),
         OperationAbandoned { previous: OPERATION }.into(),
+        adopted(None),
+        adopted(Some(identity())),
     ]);
     events
+}
+
+fn adopted(identity: Option<ProcessIdentity>) -> VmEvent {
+    let disks = vec![disk(DiskFormat::Raw, None)];
+    let found = Adopted {
+        name: "web-1".to_owned(),
+        image: image_id(),
+        spec: Box::new(spec(BackendKind::Qemu, ImageType::Direct, direct(), disks)),
+        generation: 300,
+        first_booted: identity.is_some(),
+        identity,
+    };
+    found.into()
 }
 
 fn contents() -> Vec<ImageContent> {
@@ -211,7 +228,8 @@ fn supervisor_events() -> Vec<SupervisorEvent> {
 pub(crate) fn events() -> Vec<Event> {
     let vms = vm_events().into_iter().map(|event| Event::Vm(vm_id(), event));
     let images = image_events().into_iter().map(|event| Event::Image(image_id(), event));
-    vms.chain(images).chain(supervisor_events().into_iter().map(Event::Supervisor)).collect()
+    let supervisor = supervisor_events().into_iter().map(Event::Supervisor);
+    vms.chain(images).chain(supervisor).chain(root_events().into_iter().map(Event::Root)).collect()
 }
 
 /// Records of VMs in checkpoints: one with everything in it, and one for each alternative that events do not have.
@@ -227,6 +245,7 @@ pub(crate) fn vm_records() -> Vec<VmRecord> {
         Reason::StopUser,
         Reason::Error,
         Reason::UnexpectedExit,
+        Reason::Adopted,
     ];
     let records = reasons.iter().enumerate().map(|(at, reason)| {
         let phase = phases.get(at).copied();
@@ -307,4 +326,33 @@ pub(crate) fn supervisor_record() -> SupervisorRecord {
         stopped_us: Some(2),
         previous_alive_until_us: Some(3),
     }
+}
+
+fn place() -> Place {
+    Place {
+        machine: Some("0123456789abcdef0123456789abcdef".to_owned()),
+        device: 0x0801,
+        file_system: 0xfedc_ba98_7654_3210,
+        inode: 131_072,
+        born_ns: Some(1_796_058_874_313_262_000),
+        path: "/var/lib/cocoon".to_owned(),
+    }
+}
+
+fn root_events() -> Vec<RootEvent> {
+    let nowhere = Place { machine: None, born_ns: None, ..place() };
+    vec![
+        RootUnconfirmed { reason: "the journal ends at event 4".to_owned() }.into(),
+        RootAdopted { place: place() }.into(),
+        RootAdopted { place: nowhere }.into(),
+    ]
+}
+
+/// What checkpoints keep of the root.
+pub(crate) fn root_records() -> [RootRecord; 2] {
+    let doubt = Doubt { seq: 9, reason: "the journal was imported".to_owned() };
+    [
+        RootRecord::default(),
+        RootRecord { doubt: Some(doubt), place: Some(place()), adopted_us: Some(-7) },
+    ]
 }

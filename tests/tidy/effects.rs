@@ -38,7 +38,7 @@ const RAW: [&str; 25] = [
 ];
 
 /// What of the host changes the world.
-const HOST: [&str; 13] = [
+const HOST: [&str; 15] = [
     "spawn_vmm(",
     "helper.run(",
     "process::terminate(",
@@ -46,6 +46,8 @@ const HOST: [&str; 13] = [
     "directory::remove(",
     "disk::create_raw(",
     "disk::clone_or_copy(",
+    "disk::rebase(",
+    "directory::note_generation(",
     ".remove_vmm(",
     ".remove_ops(",
     ".sweep(",

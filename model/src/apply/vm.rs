@@ -13,10 +13,12 @@
 //!                   +----------------------------> | DeleteBegan
 //!                                                  v
 //!                                              deleting --DeleteStepDone...--> Deleted: gone, name free
+//!
+//!   no record, or any state but deleting: Adopted -> running, stopped or created, as it was found
 //! ```
 
 use super::IllegalEvent;
-use crate::event::vm::{ExitObserved, LaunchBegan, Prereserved, StepFailed, Tombstoned};
+use crate::event::vm::{Adopted, ExitObserved, LaunchBegan, Prereserved, StepFailed, Tombstoned};
 use crate::event::{Stamp, VmEvent};
 use crate::id::{OperationId, VmId};
 use crate::mutant::{self, Mutant};
@@ -51,6 +53,9 @@ pub fn apply_vm(
             Some(_) => Err(misfit("its id is taken")),
             None => Ok(Some(prereserved(id, stamp, body))),
         };
+    }
+    if let VmEvent::Adopted(body) = event {
+        return adopted(record, id, stamp, body).map(Some).map_err(misfit);
     }
     let Some(record) = record else {
         return Err(IllegalEvent::Absent { event: name, seq: stamp.seq, subject: subject() });
@@ -89,10 +94,73 @@ fn prereserved(id: VmId, stamp: &Stamp, body: &Prereserved) -> VmRecord {
     VmRecord { core, spec: (*body.spec).clone(), notes }
 }
 
+/// A VM that was found: with a record made of what its directory says, or with an older one brought up to what is there.
+/// Whatever the older one had in flight has long come to its end.
+fn adopted(
+    record: Option<&VmRecord>,
+    id: VmId,
+    stamp: &Stamp,
+    body: &Adopted,
+) -> Result<VmRecord, &'static str> {
+    if let Some(VmRecord { core, .. }) = record {
+        let going = |tombstone: &Tombstone| tombstone.phase == RemovalPhase::Deleting;
+        need(!core.tombstone.as_ref().is_some_and(going), "it is being removed")?;
+        need(core.name == body.name && core.image == body.image, "its record is another VM's")?;
+    }
+    let before = record.map_or(0, |record| record.core.generation);
+    need(body.generation > before, "its record is as new as that")?;
+    let up = |identity| Launch {
+        token: crate::id::LaunchToken::default(),
+        phase: LaunchPhase::Up,
+        identity: Some(identity),
+    };
+    let first_booted = body.first_booted || body.identity.is_some();
+    let state = match body.identity {
+        Some(_) => VmState::Running,
+        None if first_booted => VmState::Stopped,
+        None => VmState::Created,
+    };
+    let core = VmCore {
+        id,
+        name: body.name.clone(),
+        image: body.image,
+        state,
+        generation: body.generation,
+        operation: None,
+        storage_prepared: true,
+        launch: body.identity.map(up),
+        tombstone: None,
+        first_booted,
+        interval_open: body.identity.is_some(),
+        failure: None,
+    };
+    let notes = adopted_notes(record.map(|record| &record.notes), stamp, &core);
+    Ok(VmRecord { core, spec: (*body.spec).clone(), notes })
+}
+
+fn adopted_notes(before: Option<&VmNotes>, stamp: &Stamp, core: &VmCore) -> VmNotes {
+    let new = VmNotes { created_us: stamp.at_us, first_seq: stamp.seq, ..VmNotes::default() };
+    let mut notes = before.cloned().unwrap_or(new);
+    notes.updated_us = stamp.at_us;
+    notes.last_seq = stamp.seq;
+    notes.transition_us = Some(stamp.at_us);
+    notes.transition_reason = Some(Reason::Adopted);
+    notes.operation_us = None;
+    if core.interval_open {
+        notes.started_us = notes.started_us.filter(|_| notes.stopped_us.is_none());
+        notes.started_us.get_or_insert(stamp.at_us);
+        notes.stopped_us = None;
+    } else if notes.started_us.is_some() && notes.stopped_us.is_none() {
+        notes.stopped_us = Some(stamp.at_us);
+    }
+    notes
+}
+
 /// One arm an event, no wildcard: a new kind does not compile until it says what it does.
 fn change(record: &mut VmRecord, stamp: &Stamp, event: &VmEvent) -> Need {
     match event {
         VmEvent::Prereserved(_) => Err("its id is taken"),
+        VmEvent::Adopted(_) => Err("it is taken in whole, not changed"),
         VmEvent::StoragePrepared(_) => storage_prepared(&mut record.core, stamp),
         VmEvent::Committed(_) => committed(record, stamp),
         VmEvent::LaunchBegan(body) => launch_began(record, stamp, body),

@@ -329,8 +329,11 @@ impl Books {
                     let at = usize::from(number_of(name));
                     key.names[at] = holder.map_or(0, |id| ids.slot(id) + 1);
                 }
-                Change::Name(..) | Change::Image(..) | Change::User(..) | Change::Supervisor(_) => {
-                }
+                Change::Name(..)
+                | Change::Image(..)
+                | Change::User(..)
+                | Change::Supervisor(_)
+                | Change::Root(_) => {}
             }
         }
         for (slot, record) in changed {

@@ -98,6 +98,11 @@ pub enum Refusal {
         /// The generation that it has.
         found: u64,
     },
+    /// The journal may be older than the world.
+    #[error(
+        "this root is unconfirmed: {0}; no VM, process or directory is touched until `cocoon adopt` (with --dry-run it only shows what it would do)"
+    )]
+    Unconfirmed(String),
     /// The observation is late.
     #[error("vm {0} has moved on since its VMM was seen dead")]
     Late(VmId),
@@ -128,6 +133,7 @@ impl Refusal {
             | Self::LostOwnership(_)
             | Self::NotOwed { .. }
             | Self::MovedOn { .. }
+            | Self::Unconfirmed(_)
             | Self::Late(_) => None,
         }
     }

@@ -7,6 +7,23 @@ use crate::record::{
     Accelerator, DeleteStep, OperationKind, ProcessIdentity, Removal, RemovalKind, VmSpec,
 };
 
+/// A VM was taken in as it was found: the journal had not known it, or only as it was long before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The name.
+    pub name: String,
+    /// The image that its disks stand on.
+    pub image: ImageId,
+    /// Everything that was fixed at its birth.
+    pub spec: Box<VmSpec>,
+    /// The generation from which it goes on: above all that its record and its directory had come to.
+    pub generation: u64,
+    /// Whether it has ever run.
+    pub first_booted: bool,
+    /// Its VMM, if it lives.
+    pub identity: Option<ProcessIdentity>,
+}
+
 /// An id and a name were taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prereserved {

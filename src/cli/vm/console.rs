@@ -33,7 +33,7 @@ fn escape(text: &str) -> Result<u8, String> {
 }
 
 pub(super) fn run(args: &ConsoleArgs, global: Global) -> Result<(), CliError> {
-    let engine = global.engine()?;
+    let (engine, _) = global.reading_engine()?;
     let id = engine.resolve(&args.vm)?;
     let record = engine
         .vm(id)?

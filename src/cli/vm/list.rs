@@ -29,7 +29,7 @@ pub(in crate::cli) const COLUMNS: [&str; 10] =
     ["ID", "NAME", "STATE", "CPU", "MEMORY", "STORAGE", "THROTTLED", "IP", "IMAGE", "CREATED"];
 
 pub(super) fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {
-    let engine = global.engine()?;
+    let (engine, root_unconfirmed) = global.reading_engine()?;
     let vms = engine.vms()?;
     // One that cannot be looked at is no reason to hide the others.
     let glance = |record: &Arc<VmRecord>| {
@@ -37,7 +37,11 @@ pub(super) fn list(args: &ListArgs, global: Global) -> Result<(), CliError> {
             .unwrap_or_else(|error| VmmSeen::Inconclusive(error.to_string()))
     };
     let seen: Vec<VmmSeen> = vms.iter().map(glance).collect();
-    let objects = || vms.iter().zip(&seen).map(|(record, seen)| VmObject::new(record, seen));
+    let object = |(record, seen): (&Arc<VmRecord>, &VmmSeen)| VmObject {
+        root_unconfirmed,
+        ..VmObject::new(record, seen)
+    };
+    let objects = || vms.iter().zip(&seen).map(object);
     match args.output.format {
         Format::Json => output::json(&Listing(objects)),
         Format::Table => output::table(&COLUMNS, objects().map(|vm| vm.row()).collect()),
@@ -54,10 +58,10 @@ impl<I: Iterator<Item = VmObject>, F: Fn() -> I> Serialize for Listing<F> {
 }
 
 pub(super) fn inspect(args: &InspectArgs, global: Global) -> Result<(), CliError> {
-    let engine = global.engine()?;
+    let (engine, root_unconfirmed) = global.reading_engine()?;
     let id = engine.resolve(&args.vm)?;
     let Some(record) = engine.vm(id)? else {
         return Err(EngineError::NotFound { what: "vm", reference: args.vm.clone() }.into());
     };
-    output::json(&VmObject::now(&engine, &record)?)
+    output::json(&VmObject { root_unconfirmed, ..VmObject::now(&engine, &record)? })
 }

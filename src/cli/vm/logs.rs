@@ -40,7 +40,7 @@ pub(in crate::cli) struct LogsArgs {
 }
 
 pub(super) fn run(args: &LogsArgs, global: Global) -> Result<(), CliError> {
-    let engine = global.engine()?;
+    let (engine, _) = global.reading_engine()?;
     let id = engine.resolve(&args.vm)?;
     let record = engine
         .vm(id)?

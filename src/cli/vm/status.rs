@@ -56,7 +56,7 @@ pub(super) fn run(args: &StatusArgs, global: Global) -> Result<(), CliError> {
     if args.interval.is_zero() {
         return Err(CliError::Usage("--interval must be more than 0".into()));
     }
-    let engine = global.engine()?;
+    let (engine, _) = global.reading_engine()?;
     if args.event {
         Stream::new(args, &engine)?.run()
     } else if args.watch {

@@ -41,7 +41,7 @@ pub(in crate::cli) struct WaitArgs {
 }
 
 pub(super) fn run(args: &WaitArgs, global: Global) -> Result<(), CliError> {
-    let engine = global.engine()?;
+    let (engine, _) = global.reading_engine()?;
     let id = match engine.resolve(&args.vm) {
         Ok(id) => id,
         Err(EngineError::NotFound { .. }) if args.state == Awaited::Gone => return Ok(()),

@@ -13,7 +13,12 @@ pub(super) fn render(board: &Board) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "cocoon_vms{{state=\"{state}\"}} {count}");
     }
-    let gauges: [(&str, &str, usize); 3] = [
+    let gauges: [(&str, &str, usize); 4] = [
+        (
+            "cocoon_root_unconfirmed",
+            "1 if nothing is done before `cocoon adopt`.",
+            usize::from(board.is_unconfirmed()),
+        ),
         ("cocoon_vms_degraded", "VMs that cannot be brought to rest now.", counts.degraded),
         ("cocoon_vms_settling", "VMs that are being brought to rest.", counts.settling),
         ("cocoon_vmms_watched", "VMMs whose exit is waited for.", counts.watched),

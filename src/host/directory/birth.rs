@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use cocoon_model::id::ImageId;
+use cocoon_model::record::VmSpec;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -36,12 +38,33 @@ pub struct BirthCertificate {
     pub vm: String,
     /// When the directory was created, in microseconds since 1970.
     pub created_us: u64,
+    /// What the VM was made as: enough to make its record anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<MadeAs>,
+}
+
+/// What a VM was made as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeAs {
+    /// Its name.
+    pub name: String,
+    /// The image that its disks stand on.
+    pub image: ImageId,
+    /// All that was fixed at its birth.
+    pub spec: VmSpec,
 }
 
 impl BirthCertificate {
     /// A certificate for a directory that is created now.
     pub fn new(root: Uuid, vm: &str) -> Self {
-        Self { format: FORMAT, root, vm: vm.to_owned(), created_us: boot::wall_us() }
+        Self { format: FORMAT, root, vm: vm.to_owned(), created_us: boot::wall_us(), made: None }
+    }
+
+    /// The same, with what the VM is made as.
+    #[must_use]
+    pub fn made_as(self, name: &str, image: ImageId, spec: &VmSpec) -> Self {
+        let made = MadeAs { name: name.to_owned(), image, spec: spec.clone() };
+        Self { made: Some(made), ..self }
     }
 
     fn names(&self, root: Uuid, vm: &str) -> bool {
@@ -77,7 +100,7 @@ pub enum Found {
     /// A directory with content but without a certificate: not ours, as far as we know.
     Uncertified,
     /// A directory that says whose it is.
-    Certified(BirthCertificate),
+    Certified(Box<BirthCertificate>),
 }
 
 /// Creates the directory of a VM with mode 0700 and the certificate in it, durably.
@@ -90,7 +113,7 @@ pub fn create(path: &Path, certificate: &BirthCertificate) -> Result<Created, Di
         Found::Certified(found) if found.names(certificate.root, &certificate.vm) => {
             return Ok(Created::Existing);
         }
-        Found::Certified(found) => return Err(foreign(path, found)),
+        Found::Certified(found) => return Err(foreign(path, &found)),
         Found::Uncertified => return Err(DirectoryError::Uncertified { path: path.to_owned() }),
         Found::Empty => place.remove_directory(&place.name)?,
         Found::Nothing => {}
@@ -127,7 +150,7 @@ pub fn remove(path: &Path, root: Uuid, vm: &str) -> Result<Removed, DirectoryErr
             tree::empty(&directory, path, Some(OsStr::new(CERTIFICATE)))?;
             place.unlink_certificate(&directory)?;
         }
-        Found::Certified(found) => return Err(foreign(path, found)),
+        Found::Certified(found) => return Err(foreign(path, &found)),
         Found::Uncertified => return Err(DirectoryError::Uncertified { path: path.to_owned() }),
         Found::Empty | Found::Nothing => {}
     }
@@ -157,12 +180,12 @@ pub fn survey(parent: &Path) -> Result<Vec<(PathBuf, Found)>, DirectoryError> {
     paths.into_iter().map(|path| inspect(&path).map(|found| (path, found))).collect()
 }
 
-fn foreign(path: &Path, found: BirthCertificate) -> DirectoryError {
-    DirectoryError::Foreign { path: path.to_owned(), root: found.root, vm: found.vm }
+fn foreign(path: &Path, found: &BirthCertificate) -> DirectoryError {
+    DirectoryError::Foreign { path: path.to_owned(), root: found.root, vm: found.vm.clone() }
 }
 
 /// The place of a VM directory in its parent, which is held open.
-struct Place {
+pub(super) struct Place {
     path: PathBuf,
     parent: OwnedFd,
     name: PathBuf,
@@ -170,7 +193,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(path: &Path) -> Result<Self, DirectoryError> {
+    pub(super) fn of(path: &Path) -> Result<Self, DirectoryError> {
         let bad_name = || DirectoryError::BadName { path: path.to_owned() };
         let name = path.file_name().ok_or_else(bad_name)?;
         let above = path.parent().ok_or_else(bad_name)?;
@@ -190,6 +213,11 @@ impl Place {
         }
     }
 
+    /// Opens the VM directory itself; `None` when nothing is there.
+    pub(super) fn directory(&self) -> Result<Option<OwnedFd>, DirectoryError> {
+        self.open(&self.name)
+    }
+
     /// Opens a directory of the parent; `None` when nothing is there.
     fn open(&self, name: &Path) -> Result<Option<OwnedFd>, DirectoryError> {
         let path = || self.path.with_file_name(name);
@@ -206,7 +234,7 @@ impl Place {
     fn certified(&self, directory: &OwnedFd) -> Result<Found, DirectoryError> {
         let path = self.path.join(CERTIFICATE);
         if let Some(certificate) = read_record::<BirthCertificate>(directory, CERTIFICATE, &path)? {
-            return Ok(Found::Certified(certificate));
+            return Ok(Found::Certified(Box::new(certificate)));
         }
         let empty = tree::is_empty(directory).map_err(|e| failure("list", &self.path, e))?;
         Ok(if empty { Found::Empty } else { Found::Uncertified })

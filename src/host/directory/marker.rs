@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use cocoon_model::record::Place;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, statvfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,12 @@ pub struct RootMarker {
     pub file_system: u64,
     /// Its inode number.
     pub inode: u64,
+    /// When its inode was made, nanoseconds since 1970: a copy has another one, a reboot changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub born_ns: Option<i64>,
+    /// Its absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 /// What changed since a directory was marked: it may be a copy, and the world may not be the one it
@@ -87,42 +94,82 @@ pub enum Moved {
 impl std::fmt::Display for Moved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Machine => "it was marked on another machine",
-            Self::Place => "it was copied or moved to another file system since it was marked",
+            Self::Machine => "it comes from another machine",
+            Self::Place => "it was copied, or moved to another file system",
         })
     }
 }
 
 impl RootMarker {
     fn here(path: &Path, kind: Kind, root: Uuid) -> Result<Self, DirectoryError> {
-        let found = std::fs::metadata(path).map_err(|error| failure("look at", path, error))?;
-        let volume = statvfs(path).map_err(|error| failure("look at", path, error))?;
+        let place = place(path)?;
         Ok(Self {
             format: FORMAT,
             root,
             kind,
             created_us: boot::wall_us(),
             machine_id: machine_id()?,
-            device: found.dev(),
-            file_system: volume.f_fsid,
-            inode: found.ino(),
+            device: place.device,
+            file_system: place.file_system,
+            inode: place.inode,
+            born_ns: place.born_ns,
+            path: Some(place.path),
         })
     }
 
-    /// Whether the directory at `path`, which carries this marker, is still where it was marked.
-    pub fn moved(&self, path: &Path) -> Result<Option<Moved>, DirectoryError> {
-        let now = Self::here(path, self.kind, self.root)?;
-        // Device numbers change with the order in which disks are found, file system ids with a
-        // reformatting: one of them being the same is enough.
-        let same_volume = self.device == now.device || self.file_system == now.file_system;
-        Ok(if self.machine_id != now.machine_id {
-            Some(Moved::Machine)
-        } else if self.inode != now.inode || !same_volume {
-            Some(Moved::Place)
-        } else {
-            None
-        })
+    /// Where the directory was when it was marked.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place {
+            machine: self.machine_id.map(|id| id.simple().to_string()),
+            device: self.device,
+            file_system: self.file_system,
+            inode: self.inode,
+            born_ns: self.born_ns,
+            path: self.path.clone().unwrap_or_default(),
+        }
     }
+}
+
+/// Where a directory is.
+pub fn place(path: &Path) -> Result<Place, DirectoryError> {
+    let unseen = |error| failure("look at", path, error);
+    let found = std::fs::metadata(path).map_err(unseen)?;
+    let volume = statvfs(path).map_err(|error| failure("look at", path, error))?;
+    let born = found.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    let absolute = std::fs::canonicalize(path).map_err(unseen)?;
+    Ok(Place {
+        machine: machine_id()?.map(|id| id.simple().to_string()),
+        device: found.dev(),
+        file_system: volume.f_fsid,
+        inode: found.ino(),
+        born_ns: born.and_then(|born| i64::try_from(born.as_nanos()).ok()),
+        path: absolute.to_string_lossy().into_owned(),
+    })
+}
+
+/// Whether what was at one place and is now at another is a copy, or on another machine; `None` if it is the same.
+///
+/// An inode with the time at which it was made tells a directory from every copy of it, on every file system that records
+/// that time; both survive reboots and bind mounts. Device numbers change with the order in which disks are found, and
+/// where they are part of the id of a file system that changes too. A clone of a whole file system has the same inodes:
+/// only its device and the path at which it is mounted tell it.
+#[must_use]
+pub fn moved(then: &Place, now: &Place) -> Option<Moved> {
+    let differ = |a: Option<i64>, b: Option<i64>| a.is_some() && b.is_some() && a != b;
+    if then.machine != now.machine {
+        return Some(Moved::Machine);
+    }
+    if then.inode != now.inode || differ(then.born_ns, now.born_ns) {
+        return Some(Moved::Place);
+    }
+    if then.device == now.device {
+        return None;
+    }
+    let same_inode = then.born_ns.is_some() && then.born_ns == now.born_ns;
+    let same_path = then.path.is_empty() || then.path == now.path;
+    let known = same_inode || then.file_system == now.file_system;
+    (!known || !same_path).then_some(Moved::Place)
 }
 
 fn machine_id() -> Result<Option<Uuid>, DirectoryError> {

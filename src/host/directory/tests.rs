@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 use crate::host::test_support::{Role, say};
+use cocoon_model::record::Place;
 
 const ROOT: Uuid = Uuid::from_u128(11);
 const OTHER: Uuid = Uuid::from_u128(12);
@@ -261,17 +262,56 @@ fn a_copied_root_is_noticed() {
     let base = tempfile::tempdir().unwrap();
     let (root, copy) = (base.path().join("root"), base.path().join("copy"));
     let original = mark(&root, Kind::Root, ROOT).unwrap();
-    assert_eq!(original.moved(&root).unwrap(), None);
+    let here = place(&root).unwrap();
+    assert_eq!(moved(&original.place(), &here), None);
     std::fs::create_dir(&copy).unwrap();
     std::fs::copy(root.join(".cocoon-root.json"), copy.join(".cocoon-root.json")).unwrap();
     let copied = marker(&copy, Kind::Root).unwrap().unwrap();
-    assert_eq!(copied.moved(&copy).unwrap(), Some(Moved::Place));
-
-    let mut renumbered = original.clone();
-    renumbered.device += 1;
-    assert_eq!(renumbered.moved(&root).unwrap(), None, "device numbers change at a reboot");
+    assert_eq!(moved(&copied.place(), &place(&copy).unwrap()), Some(Moved::Place));
     let elsewhere = RootMarker { machine_id: Some(OTHER), ..original };
-    assert_eq!(elsewhere.moved(&root).unwrap(), Some(Moved::Machine));
+    assert_eq!(moved(&elsewhere.place(), &here), Some(Moved::Machine));
+}
+
+#[test]
+fn reboots_and_bind_mounts_move_nothing_and_clones_do() {
+    let root = tempfile::tempdir().unwrap();
+    let then = Place { born_ns: Some(5), ..place(root.path()).unwrap() };
+    let differs = |change: fn(&mut Place)| {
+        let mut now = then.clone();
+        change(&mut now);
+        moved(&then, &now)
+    };
+    let renumbered = differs(|now| now.device += 1);
+    assert_eq!(renumbered, None, "device numbers change at a reboot");
+    let with_its_id = differs(|now| (now.device, now.file_system) = (now.device + 1, 99));
+    assert_eq!(with_its_id, None, "and with them the ids of some file systems");
+    let bound = differs(|now| now.path = "/mnt".to_owned());
+    assert_eq!(bound, None, "a bind mount");
+    let clone = differs(|now| (now.device, now.path) = (now.device + 1, "/mnt".to_owned()));
+    assert_eq!(clone, Some(Moved::Place), "a clone of its file system, mounted elsewhere");
+    assert_eq!(differs(|now| now.inode += 1), Some(Moved::Place), "a copy");
+    assert_eq!(differs(|now| now.born_ns = Some(6)), Some(Moved::Place), "the inode was reused");
+    let unborn = Place { born_ns: None, path: String::new(), ..then.clone() };
+    let other = Place { device: unborn.device + 1, file_system: 99, ..unborn.clone() };
+    assert_eq!(moved(&unborn, &other), Some(Moved::Place), "nothing says that it is the same");
+}
+
+#[test]
+fn a_generation_is_noted_and_nothing_is_believed_of_a_torn_note() {
+    let (_run, path) = born();
+    assert_eq!(noted_generation(&path), None);
+    for generation in [1, 12_345_678, 2] {
+        note_generation(&path, generation).unwrap();
+        assert_eq!(noted_generation(&path), Some(generation));
+    }
+    let note = path.join(".cocoon-generation");
+    let whole = std::fs::read(&note).unwrap();
+    for torn in [&whole[..20], &whole[..0], &vec![0; whole.len()]] {
+        std::fs::write(&note, torn).unwrap();
+        assert_eq!(noted_generation(&path), None);
+    }
+    note_generation(&path.with_file_name("gone"), 3).unwrap();
+    assert_eq!(remove(&path, ROOT, "a").unwrap(), Removed::Removed);
 }
 
 #[test]

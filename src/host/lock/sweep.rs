@@ -37,6 +37,21 @@ impl Locks {
     }
 }
 
+impl Locks {
+    /// Ids of the VMs whose VMM lock is held. Creates nothing and hinders nobody.
+    pub fn held_vmms(&self) -> Result<Vec<String>, LockError> {
+        let mut held = Vec::new();
+        for name in names(&self.directory.join("vmm"))? {
+            if let Some(id) = name.strip_suffix(".lock")
+                && self.vmm_is_held(id)?
+            {
+                held.push(id.to_owned());
+            }
+        }
+        Ok(held)
+    }
+}
+
 fn names(folder: &Path) -> Result<Vec<String>, LockError> {
     let unreadable = |error| file::failure("list", folder, error);
     let mut names = Vec::new();
