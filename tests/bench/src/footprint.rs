@@ -43,6 +43,7 @@ pub(crate) fn run(args: &FootprintArgs) -> Outcome {
     let mut past = Past::open(&root)?;
     past.residents(args.residents)?;
     past.events(args.events)?;
+    past.feed_store()?;
     let events = past.seq()?;
     drop(past);
     println!(

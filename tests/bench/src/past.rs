@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use cocoon::codec;
 use cocoon::engine::Caller;
-use cocoon::engine::base::CheckpointBase;
+use cocoon::engine::base::{CheckpointBase, key_change};
 use cocoon::engine::fold::{FoldError, StateFold};
 use cocoon::engine::ledger::Ledger;
-use cocoon_journal::checkpoint::Checkpoint;
-use cocoon_journal::{Fold as _, Journal as _, Options, Proposal, SegmentedJournal, Seq};
+use cocoon_journal::checkpoint::{Checkpoint, CheckpointOptions, CheckpointWriter};
+use cocoon_journal::{Fold as _, Journal as _, Options, Position, Proposal, SegmentedJournal, Seq};
 use cocoon_model::command::{Command, VmmSeen};
 use cocoon_model::decide::{Decision, decide};
 use cocoon_model::id::{ImageId, LaunchToken, OperationId, VmId};
@@ -34,8 +34,8 @@ use crate::worker::{new_id, spec};
 const WAVE: usize = 16;
 /// VMs that are made at once to stay.
 const BIRTHS: usize = 256;
-/// Events after which a checkpoint is written and the store fed, as commands do it, though they do it sooner.
-const TEND_EVERY: Seq = 20_000;
+/// Events after which a checkpoint is written.
+const CHECKPOINT_EVERY: Seq = 20_000;
 /// Nobody else is at it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,7 +65,7 @@ pub(crate) struct Past {
     fold: StateFold,
     image: ImageId,
     random: u64,
-    tended: Seq,
+    checkpoint: Position,
 }
 
 impl Past {
@@ -80,7 +80,7 @@ impl Past {
             fold: StateFold::default(),
             image: image.ok_or("there is no image")?,
             random: 0x9e37_79b9_7f4a_7c15,
-            tended: 0,
+            checkpoint: Position::default(),
         };
         past.rebase()?;
         Ok(past)
@@ -97,7 +97,7 @@ impl Past {
             };
             self.live(numbers.iter().map(born).collect())?;
         }
-        self.tend()
+        self.checkpoint()
     }
 
     /// Adds at least so many events of VMs that are all gone again; says how many.
@@ -108,8 +108,16 @@ impl Past {
             let lives = (0..WAVE).map(|_| self.life()).collect();
             self.live(lives)?;
         }
-        self.tend()?;
+        self.checkpoint()?;
         Ok(self.journal.durable()?.seq.saturating_sub(began))
+    }
+
+    /// Feeds the event store, which takes longer than all else.
+    pub(crate) fn feed_store(&self) -> Outcome {
+        let mut ledger = Ledger::open(&self.dir)?;
+        ledger.refresh()?;
+        ledger.tend();
+        Ok(())
     }
 
     /// Number of the last event.
@@ -163,14 +171,23 @@ impl Past {
                 return Some(propose(fold, operation, &command));
             }
         })?;
-        if self.fold.position().seq >= self.tended + TEND_EVERY { self.tend() } else { Ok(()) }
+        let since = self.fold.position().seq.saturating_sub(self.checkpoint.seq);
+        if since < CHECKPOINT_EVERY { Ok(()) } else { self.checkpoint() }
     }
 
-    /// What commands do once their answers are out.
-    fn tend(&mut self) -> Outcome {
-        let mut ledger = Ledger::open(&self.dir)?;
-        ledger.refresh()?;
-        ledger.tend();
+    /// A checkpoint, as commands write it, though they do it sooner.
+    fn checkpoint(&mut self) -> Outcome {
+        let at = self.fold.position();
+        if at.seq == self.checkpoint.seq {
+            return Ok(());
+        }
+        let writer = CheckpointWriter::try_lock(&self.dir, CheckpointOptions::default())?;
+        let mut writer = writer.ok_or("somebody else writes a checkpoint")?;
+        let changes = self.fold.state().changes();
+        let mut changes =
+            changes.map(|change| key_change(&change)).collect::<Result<Vec<_>, _>>()?;
+        changes.sort_unstable();
+        writer.write_changes(self.checkpoint, at, self.journal.durable()?, changes)?;
         self.rebase()
     }
 
@@ -179,7 +196,7 @@ impl Past {
         let checkpoint = Checkpoint::latest(&self.dir)?.checkpoint;
         let position = checkpoint.as_ref().map(Checkpoint::position).unwrap_or_default();
         self.fold = StateFold::on(CheckpointBase::new(checkpoint), position);
-        self.tended = position.seq;
+        self.checkpoint = position;
         Ok(())
     }
 }

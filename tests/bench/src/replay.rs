@@ -11,7 +11,7 @@ use cocoon::engine::fold::StateFold;
 use cocoon_journal::{Fold as _, Options, SegmentedJournal};
 
 use crate::Outcome;
-use crate::storm::{prepare, scratch};
+use crate::storm::{past, scratch};
 use crate::table::{head, median, ratio, row};
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ const PEER: usize = 1;
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let scratch = scratch()?;
     let began = Instant::now();
-    let events = prepare(scratch.path(), args.residents, args.events)?;
+    let events = past(scratch.path(), args.residents, args.events)?.seq()?;
     let made = began.elapsed();
     let history = History::open(&scratch.path().join("journal"))?;
     let bytes = read(&history)?;

@@ -101,12 +101,19 @@ pub(crate) fn scratch() -> Outcome<TempDir> {
 
 /// Makes both stores; gives the number of events that ours has.
 pub(crate) fn prepare(dir: &Path, residents: usize, events: u64) -> Outcome<u64> {
+    let past = past(dir, residents, events)?;
+    past.feed_store()?;
+    peer::create(&dir.join("peer.db"), residents)?;
+    past.seq()
+}
+
+/// Makes our journal alone, without its event store.
+pub(crate) fn past(dir: &Path, residents: usize, events: u64) -> Outcome<Past> {
     worker::image(&mut Ledger::open(&dir.join("journal"))?)?;
     let mut past = Past::open(dir)?;
     past.residents(residents)?;
     past.events(events)?;
-    peer::create(&dir.join("peer.db"), residents)?;
-    past.seq()
+    Ok(past)
 }
 
 /// Rounds of each kind, in turn.
