@@ -11,6 +11,7 @@
 
 mod completions;
 mod configuration;
+mod console;
 mod examples;
 mod forge;
 mod help;

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::cli::{CliError, Global, output};
@@ -56,11 +58,51 @@ pub(super) fn run(args: &ConsoleArgs, global: Global) -> Result<(), CliError> {
         record.core.name,
         shown(args.escape_char)
     ));
+    let signals = Deadly::hold()?;
     let raw = RawTerminal::enter()?;
-    let ended = relay(&socket, args.escape_char);
+    let ended = relay(&socket, args.escape_char, &signals);
     drop(raw);
     output::say("");
+    signals.release()?;
     ended
+}
+
+/// Signals that would end this process with the terminal left raw: they end it once the terminal is as it was.
+struct Deadly {
+    before: SigSet,
+    arrived: SignalFd,
+}
+
+impl Deadly {
+    /// From now on they arrive at a descriptor. No other thread of this process may be there to take them.
+    fn hold() -> Result<Self, CliError> {
+        let mut deadly = SigSet::empty();
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
+            deadly.add(signal);
+        }
+        let mut blocked = deadly;
+        // A terminal that is somebody else's by then is put right all the same.
+        blocked.add(Signal::SIGTTOU);
+        let before = SigSet::thread_get_mask().map_err(no_signals)?;
+        blocked.thread_block().map_err(no_signals)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let arrived = SignalFd::with_flags(&deadly, flags).map_err(no_signals)?;
+        Ok(Self { before, arrived })
+    }
+
+    /// Lets signals do what they do; the one that has arrived, if one has, ends this process here.
+    fn release(self) -> Result<(), CliError> {
+        if let Some(arrived) = self.arrived.read_signal().map_err(no_signals)?
+            && let Ok(number) = i32::try_from(arrived.ssi_signo)
+        {
+            raise(Signal::try_from(number).map_err(no_signals)?).map_err(no_signals)?;
+        }
+        self.before.thread_set_mask().map_err(no_signals)
+    }
+}
+
+fn no_signals(errno: nix::Error) -> CliError {
+    CliError::Failed(format!("cannot wait for signals: {errno}"))
 }
 
 fn shown(escape: u8) -> String {
@@ -93,8 +135,8 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Copies both ways until either side ends or the escape is typed.
-fn relay(mut socket: &UnixStream, escape: u8) -> Result<(), CliError> {
+/// Copies both ways until either side ends, the escape is typed, or a signal says so.
+fn relay(mut socket: &UnixStream, escape: u8, signals: &Deadly) -> Result<(), CliError> {
     let failed =
         |error: io::Error| CliError::Failed(format!("the console connection broke: {error}"));
     let (stdin, mut escaped, mut buffer) = (io::stdin(), false, [0_u8; 4096]);
@@ -102,6 +144,7 @@ fn relay(mut socket: &UnixStream, escape: u8) -> Result<(), CliError> {
         let mut ends = [
             PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
             PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.arrived.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut ends, PollTimeout::NONE) {
             Ok(_) => {}
@@ -109,7 +152,10 @@ fn relay(mut socket: &UnixStream, escape: u8) -> Result<(), CliError> {
             Err(errno) => return Err(failed(errno.into())),
         }
         let ready = |end: &PollFd<'_>| end.revents().is_some_and(|events| !events.is_empty());
-        let [typed, written] = [ready(&ends[0]), ready(&ends[1])];
+        let [typed, written, told] = [ready(&ends[0]), ready(&ends[1]), ready(&ends[2])];
+        if told {
+            return Ok(());
+        }
         if written {
             let read = socket.read(&mut buffer).map_err(failed)?;
             if read == 0 {
