@@ -26,7 +26,7 @@ pub(super) struct ReplayArgs {
     /// A root, a copy of its journal directory, a backup or an export, instead of the configured root
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Only events of this VM (its name, its id, or the beginning of its id)
+    /// Only this VM (its name, its id, or the beginning of its id)
     #[arg(long, value_name = "VM")]
     vm: Option<String>,
     /// Only events of this operation (the beginning of its id)
@@ -61,6 +61,7 @@ pub(super) struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
+    refuse_what_would_be_ignored(args)?;
     let dir = journal_dir(args.journal.as_deref(), global)?;
     let open = || crate::replay::open(&dir);
     let format = args.output.format;
@@ -71,15 +72,16 @@ pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
     }
     if let Some(point) = args.at {
         let mut timeline = open()?;
-        let snapshot = snapshot::at(&mut timeline, point);
+        let snapshot = snapshot::at(&mut timeline, point).of_vm(args.vm.as_deref());
         show_snapshot(&snapshot, format)?;
-        return sound(&timeline);
+        return whole(args, timeline);
     }
     if let Some([from, to]) = args.diff.as_deref() {
-        let (before, mut timeline) = (snapshot::at(&mut open()?, *from), open()?);
-        let after = snapshot::at(&mut timeline, *to);
+        let (vm, mut timeline) = (args.vm.as_deref(), open()?);
+        let before = snapshot::at(&mut open()?, *from).of_vm(vm);
+        let after = snapshot::at(&mut timeline, *to).of_vm(vm);
         show_differences(&before, &after, &diff::diff(&before, &after), format)?;
-        return sound(&timeline);
+        return whole(args, timeline);
     }
     if let Some(reference) = &args.explain {
         let explanation = explain::explain(open, reference)?;
@@ -100,6 +102,44 @@ pub(super) fn journal_dir(given: Option<&Path>, global: Global) -> Result<PathBu
         Some(given) => Ok(crate::replay::locate(given)),
         None => Ok(crate::replay::locate(&global.settings()?.root_dir)),
     }
+}
+
+/// A view that does not choose by what is given says so, rather than showing more than was asked for.
+fn refuse_what_would_be_ignored(args: &ReplayArgs) -> Result<(), CliError> {
+    let view = [
+        (args.at.is_some(), "--at", "the state at one point, of all VMs or of one (--vm)"),
+        (args.diff.is_some(), "--diff", "two points, for all VMs or for one (--vm)"),
+        (args.explain.is_some(), "--explain", "all that is known of the VM that it names"),
+        (args.check, "--check", "the whole history, event by event"),
+    ];
+    let Some((_, view, what)) = view.into_iter().find(|(given, ..)| *given) else { return Ok(()) };
+    let of_vms = args.at.is_some() || args.diff.is_some();
+    let given = [
+        (args.vm.is_some() && !of_vms, "--vm"),
+        (args.operation.is_some(), "--operation"),
+        (args.actor.is_some(), "--actor"),
+        (args.since.is_some(), "--since"),
+        (args.until.is_some(), "--until"),
+    ];
+    match given.into_iter().find(|(given, _)| *given) {
+        None => Ok(()),
+        Some((_, flag)) => Err(CliError::Usage(format!(
+            "`{view}` looks at {what}; leave out {flag}, which chooses events of the timeline"
+        ))),
+    }
+}
+
+/// What was shown up to a point is right only if the journal holds, and knows the VM that was asked for at some time.
+fn whole(args: &ReplayArgs, mut timeline: Timeline<Inspector>) -> Result<(), CliError> {
+    let shown = sound(&timeline);
+    if let Some(vm) = &args.vm {
+        let filter = Filter::new(Wanted { vm: Some(vm.clone()), ..Wanted::default() });
+        timeline.by_ref().for_each(drop);
+        if filter.unknown_vm(timeline.tracker()).is_some() {
+            return Err(ReplayError::UnknownVm { reference: vm.clone() }.into());
+        }
+    }
+    shown
 }
 
 /// What was shown of a damaged journal is not the whole of it.

@@ -5,6 +5,7 @@ use cocoon_model::command::VmmSeen;
 use cocoon_model::record::VmRecord;
 use serde_json::{Value, json};
 
+use super::filter::fits_vm;
 use super::point::Point;
 use super::timeline::Timeline;
 use super::track::{Tracker, image_state, vm_state};
@@ -19,21 +20,33 @@ pub struct Snapshot {
     pub at_us: i64,
     /// All subjects.
     pub tracker: Tracker,
+    /// The VM that is shown (its name, its id, or the beginning of its id); all if none is named.
+    pub only: Option<String>,
 }
 
 /// Goes through a history up to a point.
 pub fn at<I: Iterator<Item = Piece>>(timeline: &mut Timeline<I>, point: Point) -> Snapshot {
     timeline.advance(point);
     let (seq, at_us) = timeline.as_of();
-    Snapshot { seq, at_us, tracker: timeline.tracker().clone() }
+    Snapshot { seq, at_us, tracker: timeline.tracker().clone(), only: None }
 }
 
 impl Snapshot {
-    /// VMs that were there, oldest first.
+    /// Shows of the VMs only the one that a reference means.
+    #[must_use]
+    pub fn of_vm(self, reference: Option<&str>) -> Self {
+        Self { only: reference.map(str::to_owned), ..self }
+    }
+
+    /// VMs that were there and are shown, oldest first.
     #[must_use]
     pub fn vms(&self) -> Vec<&VmRecord> {
-        let mut vms: Vec<&VmRecord> =
-            self.tracker.vms().filter_map(|(_, vm)| vm.record.as_deref()).collect();
+        let only = self.only.as_deref();
+        let records = self.tracker.vms().filter_map(|(_, vm)| vm.record.as_deref());
+        let shown = records.filter(|VmRecord { core, .. }| {
+            only.is_none_or(|only| fits_vm(only, core.id.as_str(), &core.name))
+        });
+        let mut vms: Vec<&VmRecord> = shown.collect();
         vms.sort_by_key(|record| (record.notes.created_us, record.core.id));
         vms
     }

@@ -141,6 +141,37 @@ fn the_state_at_any_point_is_shown() {
 }
 
 #[test]
+fn a_view_of_one_vm_shows_no_other_and_what_cannot_choose_is_refused() {
+    let sandbox = a_life();
+    sandbox.create("db");
+    let vms = |point: &str, vm: &str| {
+        let state = sandbox.cocoon(["replay", "--at", point, "--vm", vm, "-o", "json"]).json();
+        state["vms"].as_array().unwrap().len()
+    };
+    assert_eq!((vms("now", "db"), vms("now", "web"), vms("1", "db")), (1, 0, 0));
+    let diff = ["replay", "--diff", "0", "now", "--vm", "db", "-o", "json"];
+    assert_eq!(sandbox.cocoon(diff).json()["vms"][0]["name"], "db");
+    let diff = ["replay", "--diff", "0", "now", "--vm", "web", "-o", "json"];
+    assert_eq!(sandbox.cocoon(diff).json()["vms"], Value::Array(Vec::new()));
+    let unknown = ["replay", "--at", "now", "--vm", "nobody"];
+    sandbox.cocoon(unknown).says(1, "the journal knows no VM `nobody`");
+    let filters: [&[&str]; 4] =
+        [&["--since", "1"], &["--until", "1"], &["--actor", "rm"], &["--operation", "0"]];
+    let views: [&[&str]; 4] =
+        [&["--at", "now"], &["--diff", "0", "1"], &["--check"], &["--explain", "db"]];
+    for view in views {
+        for filter in filters {
+            let ended = sandbox.cocoon(["replay"].iter().chain(view).chain(filter));
+            ended.says(2, &format!("`{}` looks at", view[0]));
+            ended.says(2, &format!("leave out {}", filter[0]));
+            assert_eq!(ended.stdout, "");
+        }
+    }
+    sandbox.cocoon(["replay", "--check", "--vm", "db"]).says(2, "leave out --vm");
+    sandbox.cocoon(["replay", "--explain", "db", "--vm", "web"]).says(2, "leave out --vm");
+}
+
+#[test]
 fn what_differs_between_two_points_is_shown() {
     let sandbox = a_life();
     let rows = timeline(&sandbox, &["--vm", "web"]);
