@@ -124,10 +124,10 @@ pub fn run(engine: Engine, options: &Options) -> Result<(), DaemonError> {
         board,
         heartbeat,
         signals,
+        api,
     )?;
     let outcome = supervisor.run();
     drop(supervisor);
-    drop(api);
     outcome?;
     engine.submit(&caller, &Command::StopSupervising)?;
     Ok(())

@@ -57,7 +57,8 @@ struct Shared {
 pub(super) struct Serving {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _socket: Listener,
+    socket: Listener,
+    sockets: mpsc::UnboundedSender<std::os::unix::net::UnixListener>,
 }
 
 /// Serves on a socket.
@@ -78,10 +79,11 @@ pub(super) fn serve(
     };
     let shared = Shared { engine, board, streams: Arc::new(Semaphore::new(STREAMS)) };
     let (stop, stopped) = oneshot::channel();
+    let (sockets, replacements) = mpsc::unbounded_channel();
     let serve = move || {
         runtime.block_on(async {
             tokio::select! {
-                () = accept(accepting, Arc::new(shared)) => {}
+                () = accept(accepting, replacements, Arc::new(shared)) => {}
                 _ = stopped => {}
             }
         });
@@ -91,7 +93,21 @@ pub(super) fn serve(
         .name("api".to_owned())
         .spawn(serve)
         .map_err(DaemonError::system("start a thread"))?;
-    Ok(Serving { stop: Some(stop), thread: Some(thread), _socket: listener })
+    Ok(Serving { stop: Some(stop), thread: Some(thread), socket: listener, sockets })
+}
+
+impl Serving {
+    /// Makes the socket anew if somebody has removed it; whether that was so. Connections that are there stay.
+    pub(super) fn restore(&mut self) -> Result<bool, DaemonError> {
+        if !self.socket.restore()? {
+            return Ok(false);
+        }
+        let accepting =
+            self.socket.accepting().map_err(DaemonError::system("share the API socket"))?;
+        // A thread that is gone accepts nothing, wherever its socket is.
+        let _ = self.sockets.send(accepting);
+        Ok(true)
+    }
 }
 
 impl Drop for Serving {
@@ -105,11 +121,23 @@ impl Drop for Serving {
     }
 }
 
-async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+type Replacements = mpsc::UnboundedReceiver<std::os::unix::net::UnixListener>;
+
+async fn accept(mut listener: UnixListener, mut replacements: Replacements, shared: Arc<Shared>) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(replacement) = replacements.recv() => {
+                match UnixListener::from_std(replacement) {
+                    Ok(replacement) => listener = replacement,
+                    Err(error) => tracing::warn!("cannot listen for the API: {error}"),
+                }
+                continue;
+            }
+        };
+        match accepted {
             Ok((stream, _)) => {
                 let shared = Arc::clone(&shared);
                 tokio::spawn(async move {

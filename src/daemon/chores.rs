@@ -58,19 +58,33 @@ impl Chores {
 
     /// Has what nobody owns collected, unless that is under way.
     pub(super) fn collect(&self, caller: &Caller) {
-        if self.collecting.swap(true, Ordering::AcqRel) {
-            return;
-        }
+        let Some(collecting) = Collecting::begin(&self.collecting) else { return };
         let (engine, caller) = (Arc::clone(&self.engine), caller.another());
-        let collecting = Arc::clone(&self.collecting);
         let collect = move || {
+            let _collecting = collecting;
             tell_collection(engine.gc(&caller));
-            collecting.store(false, Ordering::Release);
         };
         if let Err(error) = std::thread::Builder::new().name("gc".to_owned()).spawn(collect) {
-            self.collecting.store(false, Ordering::Release);
             tracing::warn!("nothing was collected: cannot start a thread: {error}");
         }
+    }
+}
+
+/// A collection under way: it ends with this value, also where the thread panics or never begins.
+#[derive(Debug)]
+struct Collecting(Arc<AtomicBool>);
+
+impl Collecting {
+    /// `None` if one is under way.
+    fn begin(under_way: &Arc<AtomicBool>) -> Option<Self> {
+        let begun = !under_way.swap(true, Ordering::AcqRel);
+        begun.then(|| Self(Arc::clone(under_way)))
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -188,4 +202,22 @@ fn open_feed(journal_dir: &Path) -> Result<Option<Feed>, EngineError> {
     let feed = spawn_writer(store, source, report)
         .map_err(|error| EngineError::Host(format!("cannot start a thread: {error}")))?;
     Ok(Some(feed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collection_that_panics_does_not_keep_others_from_collecting() {
+        let under_way = Arc::new(AtomicBool::new(false));
+        let collecting = Collecting::begin(&under_way).unwrap();
+        assert!(Collecting::begin(&under_way).is_none(), "one at a time");
+        let collection = std::thread::spawn(move || {
+            let _collecting = collecting;
+            panic!("a bug");
+        });
+        assert!(collection.join().is_err());
+        assert!(Collecting::begin(&under_way).is_some());
+    }
 }

@@ -11,6 +11,7 @@ use cocoon_model::record::{VmRecord, VmState};
 use cocoon_model::recover::{Action, Seen, plan_vm, unconfirmed};
 use nix::sys::signalfd::SignalFd;
 
+use super::api::Serving;
 use super::board::{Board, Sight, now_us};
 use super::chores::{Chores, Round};
 use super::heartbeat::Heartbeat;
@@ -60,6 +61,9 @@ pub(super) struct Supervisor {
     next_pass: Instant,
     next_beat: Instant,
     gc: Option<(Duration, Instant)>,
+    api: Option<Serving>,
+    /// Why the API cannot be reached, as it was told.
+    unreachable: Option<String>,
 }
 
 impl Supervisor {
@@ -70,6 +74,7 @@ impl Supervisor {
         board: Arc<Board>,
         heartbeat: Heartbeat,
         signals: SignalFd,
+        api: Option<Serving>,
     ) -> Result<Self, DaemonError> {
         let poller = Poller::new()?;
         let waker = Waker::new()?;
@@ -101,6 +106,8 @@ impl Supervisor {
             next_pass: now,
             next_beat: now,
             gc: options.gc_interval.map(|every| (every, now + every)),
+            api,
+            unreachable: None,
         })
     }
 
@@ -144,6 +151,7 @@ impl Supervisor {
         }
         if self.next_pass <= now {
             self.full_pass();
+            self.stay_reachable();
             // After the pass: one that takes longer than the interval must not starve everything else.
             self.next_pass = Instant::now() + self.interval;
         } else if self.look_at.is_some_and(|at| at <= now) {
@@ -155,6 +163,23 @@ impl Supervisor {
             }
             self.gc = Some((every, next.max(now) + every));
         }
+    }
+
+    /// Gives the API its socket back if somebody has removed it; what stands in the way is told once.
+    fn stay_reachable(&mut self) {
+        let Some(api) = &mut self.api else { return };
+        let trouble = match api.restore() {
+            Ok(false) => None,
+            Ok(true) => {
+                tracing::warn!("somebody had removed the API socket; it is there again");
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = trouble.as_ref().filter(|_| trouble != self.unreachable) {
+            tracing::warn!("{error}");
+        }
+        self.unreachable = trouble;
     }
 
     /// Journals the deaths that woke us, all together.

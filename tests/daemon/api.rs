@@ -50,6 +50,23 @@ fn health_vms_and_metrics() {
 }
 
 #[test]
+fn a_socket_that_somebody_removed_is_made_anew_and_connections_stay() {
+    let root = Root::new();
+    let daemon =
+        root.daemon_with(&["--reconcile-interval", "100ms", "--api-socket-mode", "0600"], &[]);
+    let events = daemon.events(None);
+    events.next();
+    let socket = root.root_dir().join("run/cocoond.sock");
+    std::fs::remove_file(&socket).unwrap();
+    daemon.running.err.until("it is there again");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(daemon.get_json("/healthz")["ok"], true);
+    root.ok(&birth("create", "a"));
+    events.until("ADDED", "a");
+    daemon.stop();
+}
+
+#[test]
 fn events_go_on_where_a_client_left_off_whatever_happened_to_the_daemon() {
     let root = Root::new();
     root.vm("a");

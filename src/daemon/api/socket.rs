@@ -54,6 +54,7 @@ pub enum SocketError {
 pub(in crate::daemon) struct Listener {
     listener: UnixListener,
     path: PathBuf,
+    mode: u32,
     inode: (u64, u64),
 }
 
@@ -67,6 +68,17 @@ impl Listener {
         }
         refuse_occupied(path)?;
         perform("daemon.bind-socket", || bind(path, mode))
+    }
+
+    /// Listens anew if nothing is at the path any more; whether it did. What somebody else put there is left.
+    pub(super) fn restore(&mut self) -> Result<bool, SocketError> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                *self = Self::bind(&self.path, self.mode)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The listening end, for an event loop.
@@ -122,7 +134,7 @@ fn bind(path: &Path, mode: u32) -> Result<Listener, SocketError> {
         .map_err(failed("set the permissions of"))?;
     let meta = fs::symlink_metadata(&unready).map_err(failed("look at"))?;
     fs::rename(&unready, path).map_err(failed("name"))?;
-    Ok(Listener { listener, path: path.to_owned(), inode: inode(&meta) })
+    Ok(Listener { listener, path: path.to_owned(), mode, inode: inode(&meta) })
 }
 
 #[cfg(test)]
