@@ -26,6 +26,7 @@ mod output;
 mod replay;
 mod vm;
 pub mod vm_object;
+mod waiting;
 
 pub use failure::CliError;
 

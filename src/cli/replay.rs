@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cocoon_journal::Tail;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use serde_json::json;
 
 use super::args::{Format, OutputArg};
 use super::output::Lines;
 use super::vm::COLUMNS;
 use super::vm_object::rfc3339;
-use super::{CliError, Global, output};
+use super::{CliError, Global, output, waiting};
 use crate::replay::check::Checked;
 use crate::replay::diff::Difference;
 use crate::replay::filter::{Filter, Wanted};
@@ -130,7 +128,7 @@ fn refuse_what_would_be_ignored(args: &ReplayArgs) -> Result<(), CliError> {
 }
 
 /// What was shown up to a point is right only if the journal holds, and knows the VM that was asked for at some time.
-fn whole(args: &ReplayArgs, mut timeline: Timeline<Inspector>) -> Result<(), CliError> {
+fn whole(args: &ReplayArgs, mut timeline: Timeline<Pieces>) -> Result<(), CliError> {
     let shown = sound(&timeline);
     if let Some(vm) = &args.vm {
         let filter = Filter::new(Wanted { vm: Some(vm.clone()), ..Wanted::default() });
@@ -217,24 +215,9 @@ fn follow(
             }
             None => {
                 lines.flush()?;
-                wait(&tail)?;
+                waiting::sleep(Some(tail.as_fd()), None)?;
             }
         }
-    }
-    Ok(())
-}
-
-/// Waits until there may be more, or nobody is there to read it.
-fn wait(tail: &Tail) -> Result<(), CliError> {
-    let stdout = std::io::stdout();
-    let (tail, out) = (tail.as_fd(), stdout.as_fd());
-    let mut fds = [PollFd::new(&tail, PollFlags::IN), PollFd::new(&out, PollFlags::empty())];
-    match poll(&mut fds, None) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => return Err(CliError::Failed(format!("cannot wait for events: {errno}"))),
-    }
-    if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
-        return Err(CliError::ClosedPipe);
     }
     Ok(())
 }

@@ -2,18 +2,20 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::cli::args::duration;
-use crate::cli::{CliError, Global, output};
+use crate::cli::{CliError, Global, output, waiting};
 use crate::engine::EngineError;
 use crate::host::vmm::RuntimePaths;
 
-/// How often a log that stands still is looked at.
+/// How often a log is looked at where the kernel cannot tell that it grew.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The most that is read at once, bytes.
 const CHUNK: u64 = 1 << 20;
@@ -67,6 +69,7 @@ impl Follower {
 
     fn run(mut self, args: &LogsArgs) -> Result<(), CliError> {
         let deadline = args.timeout.map(|timeout| Instant::now() + timeout);
+        let mut growth = Growth::of(&self.path);
         let mut first = self.read_on()?;
         if let Some(lines) = args.tail {
             first = last_lines(&first, lines).to_vec();
@@ -81,7 +84,7 @@ impl Follower {
                     args.timeout.unwrap_or_default()
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            growth.wait(deadline)?;
             let more = self.read_on()?;
             found = self.show(&more, args.until.as_deref())?;
         }
@@ -127,6 +130,50 @@ impl Follower {
         let keep = self.seen.len().saturating_sub(until.len());
         self.seen.drain(..keep);
         Ok(found)
+    }
+}
+
+/// Tells when a log may have grown, or has come into being with its directory.
+struct Growth {
+    directory: PathBuf,
+    /// `None` if this user has used up its share.
+    inotify: Option<Inotify>,
+}
+
+impl Growth {
+    /// Whatever is written from now on wakes the next wait.
+    fn of(log: &Path) -> Self {
+        let directory = log.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
+        let mut growth = Self { directory, inotify };
+        growth.watch();
+        growth
+    }
+
+    /// Watches the directory, or as long as that is not there, the one that it will come into being in.
+    fn watch(&mut self) {
+        let wanted = AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF;
+        let Some(inotify) = &self.inotify else { return };
+        let watched = |directory: &Path| inotify.add_watch(directory, wanted).is_ok();
+        if !self.directory.ancestors().any(watched) {
+            self.inotify = None;
+        }
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), CliError> {
+        let Some(inotify) = &self.inotify else {
+            let next = Instant::now() + LOOK_EVERY;
+            return waiting::sleep(None, Some(deadline.map_or(next, |end| end.min(next))));
+        };
+        waiting::sleep(Some(inotify.as_fd()), deadline)?;
+        // What has happened does not matter: the log is looked at. Nothing is there if the deadline has passed.
+        let _ = inotify.read_events();
+        self.watch();
+        Ok(())
     }
 }
 

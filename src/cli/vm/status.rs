@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use cocoon_model::command::VmmSeen;
 use cocoon_model::record::{VmRecord, VmState};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use serde::Serialize;
 
 use super::list::COLUMNS;
 use crate::cli::args::{Format, OutputArg, duration};
 use crate::cli::vm_object::{VmObject, human_size};
-use crate::cli::{CliError, Global, output};
+use crate::cli::{CliError, Global, output, waiting};
 use crate::engine::follow::{ChangeKind, Follower, Update};
 use crate::engine::{Caller, Engine, EngineError};
 
@@ -97,9 +95,9 @@ fn watch(args: &StatusArgs, engine: &Engine) -> Result<(), CliError> {
         }
         let drawn = Instant::now();
         while follower.try_next()?.is_some() {}
-        wait(&follower, drawn + args.interval)?;
+        waiting::sleep(Some(follower.as_fd()), Some(drawn + args.interval))?;
         // A burst of events costs one redraw.
-        wait_for_reader(drawn + REDRAW)?;
+        waiting::sleep(None, Some(drawn + REDRAW))?;
     }
 }
 
@@ -150,7 +148,7 @@ impl<'a> Stream<'a> {
                 self.look_for_deaths()?;
                 next_look = Instant::now() + self.args.interval;
             }
-            wait(&self.follower, next_look)?;
+            waiting::sleep(Some(self.follower.as_fd()), Some(next_look))?;
         }
     }
 
@@ -225,43 +223,4 @@ impl<'a> Stream<'a> {
 
 fn text_line([event, id, name, state, cpu, memory, ip, image]: [&str; 8]) -> String {
     format!("{event:<9} {id:<26} {name:<20} {state:<9} {cpu:<4} {memory:<8} {ip:<15} {image}")
-}
-
-/// Sleeps until the journal may have grown, or until `deadline`.
-fn wait(follower: &Follower, deadline: Instant) -> Result<(), CliError> {
-    sleep(Some(follower), deadline)
-}
-
-/// Sleeps until `deadline`.
-fn wait_for_reader(deadline: Instant) -> Result<(), CliError> {
-    sleep(None, deadline)
-}
-
-/// Sleeps; a reader that goes away ends the command, even if nothing ever happens again.
-fn sleep(follower: Option<&Follower>, deadline: Instant) -> Result<(), CliError> {
-    let stdout = io::stdout();
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        let mut fds = vec![PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty())];
-        if let Some(follower) = follower {
-            fds.push(PollFd::from_borrowed_fd(follower.as_fd(), PollFlags::IN));
-        }
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(CliError::Output(errno.into())),
-        }
-        if fds.first().is_some_and(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
-            return Err(CliError::ClosedPipe);
-        }
-        if fds.get(1).is_some_and(|fd| !fd.revents().is_empty()) {
-            return Ok(());
-        }
-    }
 }
