@@ -93,6 +93,40 @@ pub fn next_step(core: &VmCore) -> Option<Step> {
     }
 }
 
+/// The step at which whoever brought this record to rest before has failed, if that is where it stands. Whoever comes
+/// next tries it before anything is written: what fails as it did before is on record already.
+#[must_use]
+pub fn failed_step(core: &VmCore) -> Option<Step> {
+    let operation = core.operation.filter(|_| core.failure.is_some())?;
+    match &core.tombstone {
+        Some(tombstone) if tombstone.phase == RemovalPhase::Deleting => removal_step(tombstone),
+        // It is taken back first.
+        Some(_) => None,
+        // Its VMM could not be proven dead, so that its tombstone was taken back.
+        None if core.state == VmState::Creating && operation.kind == OperationKind::Reclaim => {
+            Some(Step::ProveVmmDead { kill: true })
+        }
+        None => next_step(core).filter(|step| *step == Step::SettleLaunch),
+    }
+}
+
+/// Whether a step has failed again in the way that the record tells.
+#[must_use]
+pub fn fails_as_before(core: &VmCore, step: Step, outcome: &Outcome) -> bool {
+    let reason = match (step, outcome) {
+        // The launch has come to its end, which is what was to be brought about.
+        (Step::SettleLaunch, Outcome::Failed(_)) => return false,
+        (_, Outcome::Failed(reason) | Outcome::Unproven(reason)) => reason,
+        _ => return false,
+    };
+    match (step, core.failure.as_deref()) {
+        (_, None) => false,
+        // A tombstone that is taken back tells the reason alone.
+        (Step::ProveVmmDead { .. }, Some(known)) => known == reason,
+        (_, Some(known)) => known.strip_prefix(step.as_str()) == Some(&format!(": {reason}")),
+    }
+}
+
 fn removal_step(tombstone: &Tombstone) -> Option<Step> {
     match tombstone.phase {
         RemovalPhase::Leased => Some(Step::ProveVmmDead { kill: tombstone.kind.kills() }),

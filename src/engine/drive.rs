@@ -9,7 +9,7 @@ use cocoon_model::command::Command;
 use cocoon_model::decide::{Decision, Settled};
 use cocoon_model::id::VmId;
 use cocoon_model::record::VmRecord;
-use cocoon_model::step::{Outcome, Step, next_step};
+use cocoon_model::step::{Outcome, Step, failed_step, fails_as_before, next_step};
 
 use super::caller::Caller;
 use super::{Engine, EngineError};
@@ -94,6 +94,26 @@ impl Engine {
                 return finish(failure, Rest::There(record));
             }
         }
+    }
+}
+
+impl Engine {
+    /// Tries the step at which the record of the guarded VM stands since somebody failed at it, before taking it over: what
+    /// fails again in the same way is on record already, and nothing more is written about it.
+    ///
+    /// # Errors
+    /// The same failure.
+    pub(super) fn retry(
+        &self,
+        guard: &OpsGuard,
+        id: VmId,
+        haste: Haste,
+    ) -> Result<(), EngineError> {
+        let Some(record) = self.vm(id)? else { return Ok(()) };
+        let Some(step) = failed_step(&record.core) else { return Ok(()) };
+        let outcome = cut(self.perform_step(guard, &record, step, haste));
+        let again = fails_as_before(&record.core, step, &outcome);
+        told(id, step, &outcome).filter(|_| again).map_or(Ok(()), Err)
     }
 }
 

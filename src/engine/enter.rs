@@ -86,6 +86,7 @@ impl Engine {
         if let Some(record) = self.vm(id)? {
             self.refuse_older(caller, &record)?;
         }
+        self.retry(guard, id, haste)?;
         self.submit_locked(guard, caller, &Command::TakeOver { id })?;
         let rest = self.drive(guard, caller, id, haste)?;
         if let Rest::Gone = rest {

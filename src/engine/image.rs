@@ -259,6 +259,13 @@ impl Engine {
     pub fn remove_image(&self, id: ImageId, caller: &Caller) -> Result<(), EngineError> {
         self.require_confirmed()?;
         let lock = self.locks().images_exclusive(&caller.holder()?, caller.deadline())?;
+        let began = self.ledger().refresh()?.image(id)?.is_some_and(|image| {
+            // A removal that fails again has nothing new to tell the journal.
+            image.core.removing.is_some()
+        });
+        if began {
+            self.unlink_blobs_of_removed()?;
+        }
         self.submit_images(&lock, caller, &Command::RemoveImage { id })?;
         self.unlink_blobs_of_removed()?;
         self.submit_images(&lock, caller, &Command::FinishImageRemoval { id })?;
@@ -299,12 +306,10 @@ impl Engine {
                 tracing::warn!("{error}");
             }
         }
-        let going: Vec<ImageId> = going.iter().map(|image| image.core.id).collect();
-        for id in &going {
-            self.submit_images(&lock, caller, &Command::RemoveImage { id: *id })?;
-        }
+        // Their removal is on record: as long as it fails, nothing more is.
         let mut unlinked = self.unlink_blobs_of_removed()?;
-        for id in going {
+        for id in going.iter().map(|image| image.core.id) {
+            self.submit_images(&lock, caller, &Command::RemoveImage { id })?;
             self.submit_images(&lock, caller, &Command::FinishImageRemoval { id })?;
         }
         unlinked.extend(self.unlink_strays()?);

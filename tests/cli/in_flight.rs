@@ -8,7 +8,7 @@ use crate::sandbox::Sandbox;
 use crate::{schema, schemas};
 
 /// A sandbox with an image `disk`, whose VMs need `qemu-img`.
-fn with_disk() -> Sandbox {
+pub(crate) fn with_disk() -> Sandbox {
     let sandbox = Sandbox::new();
     schemas::write_disk(&sandbox.path().join("disk.raw"));
     assert_eq!(sandbox.cocoon(["image", "import", "disk", "disk.raw"]).code, 0);
@@ -16,7 +16,7 @@ fn with_disk() -> Sandbox {
 }
 
 /// A creation of the VM `web` that has come to its `qemu-img`, which tells that it runs and then takes very long.
-fn stuck_creation(sandbox: &Sandbox) -> Child {
+pub(crate) fn stuck_creation(sandbox: &Sandbox) -> Child {
     let fifo = sandbox.path().join("began");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let bin = sandbox.path().join("bin");

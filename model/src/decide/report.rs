@@ -10,7 +10,7 @@ use crate::event::vm::{
 use crate::id::{OperationId, VmId};
 use crate::mutant::{self, Mutant};
 use crate::record::{DeleteStep, OperationKind, RemovalKind, VmCore, VmRecord};
-use crate::step::{Outcome, Step, next_step};
+use crate::step::{Outcome, Step, fails_as_before, next_step};
 use crate::view::{Lookup, View};
 
 pub(super) fn report(
@@ -67,7 +67,7 @@ fn events(record: &VmRecord, step: Step, outcome: &Outcome) -> Option<Vec<VmEven
         Step::Remove(part) => match outcome {
             Outcome::Done => Some(removed(&record.core, part)),
             Outcome::Failed(reason) | Outcome::Unproven(reason) => {
-                Some(failed_anew(&record.core, step, reason))
+                Some(failed_anew(&record.core, step, outcome, reason))
             }
             Outcome::Chosen(..) | Outcome::Spawned(_) | Outcome::Up(_) => None,
         },
@@ -79,9 +79,8 @@ fn failed(step: Step, reason: &str) -> VmEvent {
 }
 
 /// The same failure is recorded again only when its reason changes.
-fn failed_anew(core: &VmCore, step: Step, reason: &str) -> Vec<VmEvent> {
-    let known = core.failure.as_deref() == Some(format!("{}: {reason}", step.as_str()).as_str());
-    if known { Vec::new() } else { vec![failed(step, reason)] }
+fn failed_anew(core: &VmCore, step: Step, outcome: &Outcome, reason: &str) -> Vec<VmEvent> {
+    if fails_as_before(core, step, outcome) { Vec::new() } else { vec![failed(step, reason)] }
 }
 
 fn launch(record: &VmRecord, step: Step, outcome: &Outcome) -> Option<Vec<VmEvent>> {
@@ -93,7 +92,7 @@ fn launch(record: &VmRecord, step: Step, outcome: &Outcome) -> Option<Vec<VmEven
             Some(vec![Running { identity: *identity }.into()])
         }
         Outcome::Failed(reason) => Some(vec![LaunchFailed { reason: reason.clone() }.into()]),
-        Outcome::Unproven(reason) => Some(failed_anew(&record.core, step, reason)),
+        Outcome::Unproven(reason) => Some(failed_anew(&record.core, step, outcome, reason)),
         Outcome::Done | Outcome::Chosen(..) | Outcome::Spawned(_) | Outcome::Up(_) => None,
     }
 }
