@@ -14,6 +14,9 @@
 //! One format for all traces, also those of the checker: `seq time actor event subject state->state locks owed`, with
 //! `!` for a death and `^` for a restart of the host.
 
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use cocoon_journal::JournalError;
@@ -52,6 +55,28 @@ pub enum ReplayError {
         /// What is wrong with it.
         source: BundleFault,
     },
+    /// Nothing that could hold a journal, or be a copy of one.
+    #[error("{} {problem}; give a root, a journal's directory, a backup or an export", path.display())]
+    NoSource {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        problem: &'static str,
+    },
+    /// Its owner keeps others from reading it.
+    #[error(
+        "user {user} may not read {}{}; ask as that user or as root, or for a backup (`cocoon journal backup`)",
+        path.display(),
+        owner.map(|owner| format!(", which belongs to user {owner}")).unwrap_or_default()
+    )]
+    NotReadable {
+        /// The directory or file.
+        path: PathBuf,
+        /// Who asks, as a number.
+        user: u32,
+        /// Whose it is, where that can be seen.
+        owner: Option<u32>,
+    },
     /// No VM of that name or id.
     #[error(
         "the journal knows no VM `{reference}`; `cocoon replay --at now` lists those that are there"
@@ -63,10 +88,47 @@ pub enum ReplayError {
 }
 
 /// Finds the directory of the journal in a root, in a copy of its `journal/`, or in a directory of segment files.
-#[must_use]
-pub fn locate(path: &Path) -> PathBuf {
+///
+/// # Errors
+/// [`ReplayError::NoSource`] and [`ReplayError::NotReadable`]: it cannot be told whether a journal is there.
+pub fn locate(path: &Path) -> Result<PathBuf, ReplayError> {
+    let given = look_at(path)?;
+    if !given.is_some_and(|meta| meta.is_dir()) {
+        return Ok(path.to_owned());
+    }
     let inside = path.join("journal");
-    if inside.join("seg").is_dir() && !path.join("seg").is_dir() { inside } else { path.to_owned() }
+    let (here, within) = (look_at(&path.join("seg"))?, look_at(&inside.join("seg"))?);
+    let is_dir = |meta: Option<Metadata>| meta.is_some_and(|meta| meta.is_dir());
+    Ok(if is_dir(within) && !is_dir(here) { inside } else { path.to_owned() })
+}
+
+/// What is at a path that has to be readable; `None` if nothing is there.
+fn look_at(path: &Path) -> Result<Option<Metadata>, ReplayError> {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        // What keeps us out is a directory above it.
+        Err(error) if refused(&error) => return Err(not_readable(path.parent().unwrap_or(path))),
+        Err(_) => return Ok(None),
+    };
+    let read = if meta.is_dir() {
+        fs::read_dir(path).map(drop)
+    } else if meta.is_file() {
+        File::open(path).map(drop)
+    } else {
+        let problem = "is neither a directory nor a file";
+        return Err(ReplayError::NoSource { path: path.to_owned(), problem });
+    };
+    match read {
+        Err(error) if refused(&error) => Err(not_readable(path)),
+        _ => Ok(Some(meta)),
+    }
+}
+
+fn not_readable(path: &Path) -> ReplayError {
+    let owner = fs::metadata(path).ok().map(|meta| meta.uid());
+    let user = nix::unistd::geteuid().as_raw();
+    ReplayError::NotReadable { path: path.to_owned(), user, owner }
 }
 
 /// A judge of a history: it begins with the state that an archive left, if there is one.

@@ -97,8 +97,8 @@ pub(super) fn run(args: &ReplayArgs, global: Global) -> Result<(), CliError> {
 /// The directory of the journal that is asked about.
 pub(super) fn journal_dir(given: Option<&Path>, global: Global) -> Result<PathBuf, CliError> {
     match given {
-        Some(given) => Ok(crate::replay::locate(given)),
-        None => Ok(crate::replay::locate(&global.settings()?.root_dir)),
+        Some(given) => Ok(crate::replay::locate(given)?),
+        None => Ok(crate::replay::locate(&global.settings()?.root_dir)?),
     }
 }
 

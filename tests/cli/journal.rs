@@ -162,3 +162,40 @@ fn a_root_that_is_not_there_is_not_made() {
     sandbox.cocoon(["journal", "import", "vmlinuz"]).says(1, "no backup or export");
     assert!(!sandbox.root().exists());
 }
+
+#[test]
+fn a_journal_that_cannot_be_read_is_told_by_what_is_in_the_way() {
+    let sandbox = Sandbox::with_guest();
+    let root = sandbox.root();
+    std::fs::create_dir(sandbox.path().join("empty")).unwrap();
+    let verbs: [&[&str]; 4] =
+        [&["journal", "stats"], &["journal", "verify"], &["replay"], &["replay", "--check"]];
+    for verb in verbs {
+        let ended = sandbox.cocoon(verb.iter().copied().chain(["--journal", "/dev/zero"]));
+        ended.says(1, "/dev/zero is neither a directory nor a file");
+        sandbox
+            .cocoon(verb.iter().copied().chain(["--journal", "empty"]))
+            .says(1, "holds no journal");
+        sandbox
+            .cocoon(verb.iter().copied().chain(["--journal", "none"]))
+            .says(1, "holds no journal");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: only root can ask as somebody else");
+    }
+    // Others get as far as the journal, and no further.
+    for dir in [sandbox.path(), &root] {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir, open).unwrap();
+    }
+    let copy = sandbox.path().join("cocoon");
+    std::fs::copy(binary(), &copy).unwrap();
+    for verb in verbs {
+        let mut nobody = Command::new("setpriv");
+        nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(verb);
+        let ended = Ended::of(sandbox.settle(&mut nobody).output().unwrap());
+        let dir = root.join("journal");
+        let told = format!("user 65534 may not read {}, which belongs to user 0", dir.display());
+        ended.says(1, &told);
+    }
+}
