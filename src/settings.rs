@@ -2,6 +2,8 @@
 //!
 //! Each comes from the command line, else from the environment (`COCOON_*`), else from the TOML file, else from a default.
 
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,6 +69,14 @@ pub enum SettingsError {
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
+    },
+    /// No file, or far more than settings.
+    #[error("the configuration file {path} {problem}; name another with --config", path = path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        problem: &'static str,
     },
     /// The file cannot be understood.
     #[error("the configuration file {path} cannot be understood: {what}", path = path.display())]
@@ -230,8 +240,7 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 }
 
 fn read_file(path: &Path) -> Result<(Given, Vec<String>), SettingsError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| SettingsError::Unreadable { path: path.to_owned(), source })?;
+    let text = read_text(path)?;
     let malformed = |error: toml::de::Error| SettingsError::Malformed {
         path: path.to_owned(),
         what: error.to_string(),
@@ -240,6 +249,30 @@ fn read_file(path: &Path) -> Result<(Given, Vec<String>), SettingsError> {
     let unknown = table.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned().collect();
     let given = table.try_into().map_err(malformed)?;
     Ok((given, unknown))
+}
+
+/// The most that a file of settings may have, bytes.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// Reads a file, and neither waits for what is none nor reads without end.
+fn read_text(path: &Path) -> Result<String, SettingsError> {
+    let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
+    let no_file = |problem| SettingsError::NoFile { path: path.to_owned(), problem };
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.read(true).custom_flags(nix::libc::O_NONBLOCK);
+    let file = options.open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() && path != Path::new("/dev/null") {
+        return Err(no_file("is not a file"));
+    }
+    let mut text = String::new();
+    file.take(FILE_LIMIT + 1).read_to_string(&mut text).map_err(|source| match source.kind() {
+        std::io::ErrorKind::InvalidData => no_file("is not text"),
+        _ => unreadable(source),
+    })?;
+    if text.len() as u64 > FILE_LIMIT {
+        return Err(no_file("has more than a mebibyte, so it is none"));
+    }
+    Ok(text)
 }
 
 fn environment() -> Result<Given, SettingsError> {
@@ -330,5 +363,28 @@ mod tests {
         assert_eq!(unknown, ["colour"]);
         std::fs::write(&path, "stop_timeout_seconds = 'soon'").unwrap();
         assert!(matches!(read_file(&path), Err(SettingsError::Malformed { .. })));
+    }
+
+    #[test]
+    fn what_is_no_file_of_settings_is_refused_without_end_and_without_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let huge = dir.path().join("huge.toml");
+        std::fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+        let binary = dir.path().join("binary.toml");
+        std::fs::write(&binary, [0xff; 9]).unwrap();
+        for (path, words) in [
+            (Path::new("/dev/zero"), "is not a file"),
+            (dir.path(), "is not a file"),
+            (&fifo, "is not a file"),
+            (&huge, "more than a mebibyte"),
+            (&binary, "is not text"),
+        ] {
+            let error = read_file(path).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+            assert!(error.contains("--config"), "{error}");
+        }
+        assert_eq!(read_file(Path::new("/dev/null")).unwrap().0, Given::default());
     }
 }

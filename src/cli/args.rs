@@ -32,7 +32,13 @@ pub(crate) struct OutputArg {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct LockTimeout {
     /// How long to wait for what somebody else works on
-    #[arg(long = "timeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(
+        long = "timeout",
+        value_name = "DURATION",
+        default_value = "60s",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) timeout: Duration,
 }
 
@@ -48,8 +54,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         Some((at, 't' | 'T')) => (&plain[..at], 40),
         _ => (plain, 0),
     };
-    let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
+    let digits = digits.trim();
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| {
+        format!("`{text}` is not a size that anything has; it is 2^64 bytes or more")
+    })
 }
 
 /// Reads a duration: `500ms`, `10s`, `2m`, `1h 30m`; a bare number is seconds.
@@ -75,6 +87,11 @@ mod tests {
         for bad in ["", "M", "-1G", "1.5G", "1X", "99999999999T", "ä"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+        assert!(size("1e9").unwrap_err().contains("as in 512M"));
+        for huge in ["16777216T", "18446744073709551616", "99999999999999999999999999G"] {
+            assert!(size(huge).unwrap_err().contains("2^64 bytes or more"), "{huge}");
+        }
+        assert_eq!(size("18446744073709551615"), Ok(u64::MAX));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::host::lock::OpsGuard;
 use crate::host::vmm::RuntimePaths;
 use crate::settings::processors;
 
+/// The most memory that a guest may have, bytes: what a processor of today can address.
+const MOST_MEMORY: u64 = 64 << 40;
 /// The least memory, bytes.
 pub const LEAST_MEMORY: u64 = 64 << 20;
 /// The least size of a disk, bytes.
@@ -211,6 +213,9 @@ impl BirthRequest {
                 "--memory {} bytes cannot be; give whole MiB, at least 64M",
                 self.memory
             ));
+        }
+        if self.memory > MOST_MEMORY {
+            return refuse(format!("--memory {} bytes cannot be; give at most 64T", self.memory));
         }
         if self.storage < LEAST_DISK || !self.storage.is_multiple_of(512) {
             return refuse(format!(

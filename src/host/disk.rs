@@ -61,6 +61,25 @@ pub enum DiskError {
         /// What is wrong.
         problem: String,
     },
+    /// The image is of a format that is not read here.
+    #[error(
+        "the disk image {} is {format}, and only qcow2 and raw disks are taken; convert it: qemu-img convert -O qcow2 {} {}",
+        path.display(), path.display(), path.with_extension("qcow2").display()
+    )]
+    Foreign {
+        /// The image.
+        path: PathBuf,
+        /// What it is, with its article.
+        format: &'static str,
+    },
+    /// The image is packed.
+    #[error("the disk image {} is compressed; unpack it first, with {tool}", path.display())]
+    Compressed {
+        /// The image.
+        path: PathBuf,
+        /// What unpacks it.
+        tool: &'static str,
+    },
     /// `qemu-img` did not do its work.
     #[error("cannot make the overlay {path}: {source}")]
     Tool {

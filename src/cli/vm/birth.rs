@@ -18,28 +18,28 @@ pub(in crate::cli) struct BirthArgs {
     #[arg(long)]
     name: Option<String>,
     /// Virtual processors
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true)]
     cpu: u32,
     /// Memory, at least 64M
-    #[arg(long, default_value = "1G", value_parser = size)]
+    #[arg(long, default_value = "1G", value_parser = size, allow_hyphen_values = true)]
     memory: u64,
     /// Size of the root disk, at least 16M
-    #[arg(long, default_value = "10G", value_parser = size)]
+    #[arg(long, default_value = "10G", value_parser = size, allow_hyphen_values = true)]
     storage: u64,
     /// Network cards, 0 or 1 (user-mode)
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     nics: u8,
     /// Descriptors a network queue; only 0 yet, which leaves it to the hypervisor
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     queue_size: u32,
     /// Descriptors a disk queue; only 0 yet, which leaves it to the hypervisor
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     disk_queue_size: u32,
     /// Let disks go through the page cache of the host
     #[arg(long)]
     no_direct_io: bool,
     /// How long to wait for locks
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration, allow_hyphen_values = true)]
     timeout: Duration,
     #[command(flatten)]
     output: OutputArg,

@@ -22,8 +22,10 @@ pub enum ImageFormat {
     Raw,
     /// QEMU's copy-on-write format.
     Qcow2(Qcow2Header),
-    /// Another format, or a compressed file, by its name.
+    /// Another format, by its name.
     Foreign(&'static str),
+    /// A compressed file, by the tool that unpacks it.
+    Compressed(&'static str),
 }
 
 impl fmt::Display for ImageFormat {
@@ -31,7 +33,7 @@ impl fmt::Display for ImageFormat {
         f.write_str(match self {
             Self::Raw => "raw",
             Self::Qcow2(_) => "qcow2",
-            Self::Foreign(name) => name,
+            Self::Foreign(name) | Self::Compressed(name) => name,
         })
     }
 }
@@ -79,7 +81,12 @@ impl ImageInfo {
         match &self.format {
             ImageFormat::Raw => Ok(DiskFormat::Raw),
             ImageFormat::Qcow2(_) => Ok(DiskFormat::Qcow2),
-            ImageFormat::Foreign(name) => refuse(path, format!("it is {name}")),
+            ImageFormat::Foreign(format) => {
+                Err(DiskError::Foreign { path: path.to_owned(), format })
+            }
+            ImageFormat::Compressed(tool) => {
+                Err(DiskError::Compressed { path: path.to_owned(), tool })
+            }
         }
     }
 
@@ -143,9 +150,15 @@ pub fn inspect(path: &Path) -> Result<ImageInfo, DiskError> {
     let damaged = |problem| DiskError::Damaged { path: path.to_owned(), problem };
     let mut format = sniff(&head).map_err(damaged)?;
     let mut virtual_size = meta.len();
-    if let ImageFormat::Qcow2(header) = &mut format {
-        virtual_size = header.virtual_size;
-        header.backing_file = backing_file(&file, &head).map_err(io_error("read", path))?;
+    match &mut format {
+        ImageFormat::Qcow2(header) => {
+            virtual_size = header.virtual_size;
+            header.backing_file = backing_file(&file, &head).map_err(io_error("read", path))?;
+        }
+        ImageFormat::Raw if ends_like_vhd(&file, meta.len()).map_err(io_error("read", path))? => {
+            format = ImageFormat::Foreign("a VHD image");
+        }
+        _ => {}
     }
     let allocated_bytes = meta.blocks().saturating_mul(512);
     Ok(ImageInfo { format, virtual_size, file_size: meta.len(), allocated_bytes })
@@ -153,22 +166,45 @@ pub fn inspect(path: &Path) -> Result<ImageInfo, DiskError> {
 
 /// The format of an image that begins with `head`. The backing file's name is not within it.
 fn sniff(head: &[u8]) -> Result<ImageFormat, String> {
-    const MAGICS: [(&[u8], &str); 9] = [
-        (b"KDMV", "VMDK"),
-        (b"# Disk DescriptorFile", "VMDK"),
-        (b"vhdxfile", "VHDX"),
-        (b"conectix", "VHD"),
-        (b"QED\0", "QED"),
-        (b"\x1f\x8b", "compressed with gzip"),
-        (b"\xfd7zXZ\0", "compressed with xz"),
-        (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-        (b"BZh", "compressed with bzip2"),
-    ];
-    if head.starts_with(b"QFI\xfb") {
+    let magic = |known: &&(usize, &[u8], ImageFormat)| {
+        head.get(known.0..).is_some_and(|bytes| bytes.starts_with(known.1))
+    };
+    if head.starts_with(b"QFI\xfb") && be32(head, 4) != Some(1) {
         return parse_qcow2(head).map(ImageFormat::Qcow2);
     }
-    let foreign = MAGICS.iter().find(|(magic, _)| head.starts_with(magic));
-    Ok(foreign.map_or(ImageFormat::Raw, |(_, name)| ImageFormat::Foreign(name)))
+    Ok(MAGICS.iter().find(magic).map_or(ImageFormat::Raw, |(_, _, format)| format.clone()))
+}
+
+/// What begins like this, from this offset on, is no disk as it is.
+const MAGICS: [(usize, &[u8], ImageFormat); 15] = [
+    (0, b"QFI\xfb\0\0\0\x01", ImageFormat::Foreign("a qcow image of version 1")),
+    (0, b"KDMV", ImageFormat::Foreign("a VMDK image")),
+    (0, b"COWD", ImageFormat::Foreign("a VMDK image")),
+    (0, b"# Disk DescriptorFile", ImageFormat::Foreign("the descriptor of a VMDK image")),
+    (0, b"vhdxfile", ImageFormat::Foreign("a VHDX image")),
+    (0, VHD, ImageFormat::Foreign("a VHD image")),
+    (64, b"\x7f\x10\xda\xbe", ImageFormat::Foreign("a VDI image")),
+    (0, b"QED\0", ImageFormat::Foreign("a QED image")),
+    (0, b"WithoutFreeSpace", ImageFormat::Foreign("a Parallels image")),
+    (0, b"WithouFreSpacExt", ImageFormat::Foreign("a Parallels image")),
+    (0, b"\x1f\x8b", ImageFormat::Compressed("gunzip")),
+    (0, b"\xfd7zXZ\0", ImageFormat::Compressed("unxz")),
+    (0, b"\x28\xb5\x2f\xfd", ImageFormat::Compressed("unzstd")),
+    (0, b"BZh", ImageFormat::Compressed("bunzip2")),
+    (0, b"PK\x03\x04", ImageFormat::Compressed("unzip")),
+];
+
+/// What the footer of a VHD image begins with. One of a fixed size has no header: its first bytes are those of the disk.
+const VHD: &[u8] = b"conectix";
+
+/// How long that footer is, in bytes.
+const VHD_FOOTER: u64 = 512;
+
+fn ends_like_vhd(file: &File, length: u64) -> io::Result<bool> {
+    let Some(at) = length.checked_sub(VHD_FOOTER) else { return Ok(false) };
+    let mut magic = [0; VHD.len()];
+    file.read_exact_at(&mut magic, at)?;
+    Ok(magic == *VHD)
 }
 
 fn parse_qcow2(head: &[u8]) -> Result<Qcow2Header, String> {
@@ -272,7 +308,6 @@ mod tests {
             (header(3, EXTERNAL_DATA), "another file"),
             (header(3, 1 << 40), "unknown features (0x10000000000)"),
             (encrypted, "encrypted"),
-            (b"vhdxfile".to_vec(), "VHDX"),
             (Vec::new(), "empty"),
             (vec![0; 513], "no multiple of 512"),
         ] {
@@ -280,6 +315,33 @@ mod tests {
             assert!(matches!(error, DiskError::Refused { .. }), "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn an_image_of_another_format_is_told_by_what_it_is_and_not_taken_for_sectors() {
+        let mut vdi = b"<<< Oracle VM VirtualBox Disk Image >>>\n".to_vec();
+        vdi.resize(1024, 0);
+        vdi[64..68].copy_from_slice(&0xbeda_107f_u32.to_le_bytes());
+        let mut fixed_vhd = vec![0; 4096];
+        fixed_vhd[4096 - 512..][..8].copy_from_slice(VHD);
+        let padded = |magic: &[u8]| [magic, &[0; 1024]].concat();
+        for (bytes, words) in [
+            (vdi, "a VDI image"),
+            (fixed_vhd, "a VHD image"),
+            (padded(b"conectix"), "a VHD image"),
+            (padded(b"vhdxfile"), "a VHDX image"),
+            (padded(b"KDMV\x01"), "a VMDK image"),
+            (padded(b"COWD\x01"), "a VMDK image"),
+            (padded(b"# Disk DescriptorFile\n"), "of a VMDK image"),
+            (padded(b"QFI\xfb\0\0\0\x01"), "qcow image of version 1"),
+        ] {
+            let error = inspected(&bytes).unwrap_err();
+            assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.to_string().contains("qemu-img convert -O qcow2"), "{error}");
+        }
+        let error = inspected(&padded(b"\x1f\x8b\x08")).unwrap_err();
+        assert!(error.to_string().contains("unpack it first, with gunzip"), "{error}");
     }
 
     #[test]
