@@ -3,7 +3,6 @@
 //! Each comes from the command line, else from the environment (`COCOON_*`), else from the TOML file, else from a default.
 
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -258,12 +257,11 @@ const FILE_LIMIT: u64 = 1 << 20;
 fn read_text(path: &Path) -> Result<String, SettingsError> {
     let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
     let no_file = |problem| SettingsError::NoFile { path: path.to_owned(), problem };
-    let mut options = std::fs::OpenOptions::new();
-    let options = options.read(true).custom_flags(nix::libc::O_NONBLOCK);
-    let file = options.open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() && path != Path::new("/dev/null") {
+    // Opening a pipe would wait for its other end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() && path != Path::new("/dev/null") {
         return Err(no_file("is not a file"));
     }
+    let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut text = String::new();
     file.take(FILE_LIMIT + 1).read_to_string(&mut text).map_err(|source| match source.kind() {
         std::io::ErrorKind::InvalidData => no_file("is not text"),

@@ -303,5 +303,10 @@ fn vanished(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
+/// Ends this process by a signal that it had put off: at once, or when it blocks that signal no longer.
+pub(crate) fn die_by(signal: nix::sys::signal::Signal) -> nix::Result<()> {
+    nix::sys::signal::raise(signal)
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

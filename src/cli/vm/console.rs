@@ -7,12 +7,13 @@ use std::path::Path;
 
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::cli::{CliError, Global, output};
 use crate::engine::EngineError;
+use crate::host::process;
 use crate::host::vmm::RuntimePaths;
 
 #[derive(Debug, Args)]
@@ -95,7 +96,7 @@ impl Deadly {
         if let Some(arrived) = self.arrived.read_signal().map_err(no_signals)?
             && let Ok(number) = i32::try_from(arrived.ssi_signo)
         {
-            raise(Signal::try_from(number).map_err(no_signals)?).map_err(no_signals)?;
+            process::die_by(Signal::try_from(number).map_err(no_signals)?).map_err(no_signals)?;
         }
         self.before.thread_set_mask().map_err(no_signals)
     }
