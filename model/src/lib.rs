@@ -21,6 +21,7 @@ pub mod mutant;
 pub mod record;
 pub mod recover;
 pub mod removal;
+pub mod sight;
 pub mod state;
 pub mod step;
 pub mod view;

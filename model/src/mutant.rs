@@ -44,6 +44,8 @@ pub enum Mutant {
     StrayUnnamed,
     /// `run-in-flight`
     RunInFlight,
+    /// `stop-hides-placeholder`
+    StopHidesPlaceholder,
 }
 
 /// What is known of a mutant.
@@ -216,6 +218,14 @@ pub const MUTANTS: &[About] = &[
         source: "sandbox#60, one state later",
         breaks: "V10",
         scope: "run-remove",
+    },
+    About {
+        mutant: Mutant::StopHidesPlaceholder,
+        name: "stop-hides-placeholder",
+        sentence: "A stop turns an ownerless placeholder into a stopped VM, which nobody reclaims any more.",
+        source: "a stop that does not look whether the record is a placeholder",
+        breaks: "V9",
+        scope: "create-stop",
     },
 ];
 

@@ -3,11 +3,12 @@
 //! gc recovers what dead operations left, by the same body as every other actor, and sweeps files that belong to nothing.
 //! It waits for nobody: what is locked is left for the next time. It removes only what the journal has named.
 
-use cocoon_model::command::{Command, VmmSeen};
+use cocoon_model::command::VmmSeen;
 use cocoon_model::decide::Refusal;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{OperationKind, StopMode, VmCore, VmRecord, VmState};
 use cocoon_model::recover::{Action, recover, unconfirmed};
+use cocoon_model::sight::idle_command;
 
 use super::caller::Caller;
 use super::drive::{Haste, Rest};
@@ -170,21 +171,11 @@ impl Engine {
         record: &VmRecord,
     ) -> Result<Settling, EngineError> {
         let core = &record.core;
-        let open = core.state == VmState::Running || core.interval_open;
-        let (command, reason) = match self.see_vmm(guard, record)? {
-            VmmSeen::Dead if open => {
-                let evidence = self.exit_evidence(record);
-                let command =
-                    Command::ObserveExit { id: core.id, generation: core.generation, evidence };
-                (command, "unexpected-exit")
-            }
-            VmmSeen::Alive(identity) if core.state != VmState::Running => {
-                (Command::Adopt { id: core.id, generation: core.generation, identity }, "adopted")
-            }
-            VmmSeen::Alive(_) | VmmSeen::Dead | VmmSeen::Inconclusive(_) => {
-                return Ok(Settling::Nothing);
-            }
+        let seen = self.see_vmm(guard, record)?;
+        let Some(command) = idle_command(core, &seen, || self.exit_evidence(record)) else {
+            return Ok(Settling::Nothing);
         };
+        let reason = if seen == VmmSeen::Dead { "unexpected-exit" } else { "adopted" };
         match self.submit_locked(guard, caller, &command) {
             Ok(_) => Ok(Settling::Collected(reason)),
             // An exit may be recorded without the lock: somebody who watches was faster.

@@ -13,6 +13,7 @@ use cocoon_model::decide::Decision;
 use cocoon_model::id::VmId;
 use cocoon_model::record::{self, LaunchPhase, VmRecord};
 use cocoon_model::recover::{LockSeen, Seen};
+use cocoon_model::sight::{Conclusion, HOLDER_NOT_FOUND, VmmLock, conclude};
 use uuid::Uuid;
 
 use super::drive::cut_text;
@@ -42,9 +43,6 @@ pub(crate) fn journal_identity(identity: &ProcessIdentity) -> record::ProcessIde
     }
 }
 
-/// A VMM lock is held, and no process is found that would be the VMM.
-const HOLDER_NOT_FOUND: &str = "its VMM lock is held by a process that cannot be found";
-
 /// How long a process may take to be torn down, on a busy machine.
 const TEARDOWN_PATIENCE: Duration = Duration::from_secs(2);
 const TEARDOWN_RETRY: Duration = Duration::from_millis(5);
@@ -56,23 +54,18 @@ impl Engine {
     /// If its lock cannot be looked at.
     pub fn observe_vmm(&self, record: &VmRecord) -> Result<VmmSeen, EngineError> {
         let known = record.core.launch.and_then(|launch| launch.identity);
-        // A process is told from all others by what is recorded of it. Looked at first, it also guards against a lock file
-        // that somebody put in the place of the one that the VMM holds.
         let recorded = self.recorded_process(known.as_ref());
         let foreign = known.is_some_and(|identity| self.is_foreign(&identity));
-        if recorded != VmmSeen::Dead && !foreign {
-            return Ok(recorded);
-        }
-        Ok(match self.locks().observe_vmm(record.core.id.as_str())? {
-            Observed::Free => VmmSeen::Dead,
-            // Where only the lock can tell, it has to be there, and free.
-            Observed::Held(_) | Observed::NoFile if foreign => recorded,
-            Observed::NoFile if record.core.launch.is_none() => VmmSeen::Dead,
-            // Its lock file was removed under it; a process that lives is found by what it runs.
-            Observed::NoFile => self.scan(record, VmmSeen::Dead),
-            Observed::Held(_) => {
-                self.scan(record, VmmSeen::Inconclusive(HOLDER_NOT_FOUND.to_owned()))
-            }
+        let lock = || {
+            Ok::<_, EngineError>(match self.locks().observe_vmm(record.core.id.as_str())? {
+                Observed::Free => VmmLock::Free,
+                Observed::Held(_) => VmmLock::Held,
+                Observed::NoFile => VmmLock::NoFile,
+            })
+        };
+        Ok(match conclude(&record.core, recorded, foreign, lock)? {
+            Conclusion::Seen(seen) => seen,
+            Conclusion::Scan { otherwise } => self.scan(record, otherwise),
         })
     }
 

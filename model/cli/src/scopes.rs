@@ -6,8 +6,9 @@ use cocoon_model::check::Scope;
 const WIDE: &str = "wide";
 
 /// The scopes of `model/scopes/`: name and text, the largest first. The last is for walks only.
-const BUILT_IN: [(&str, &str); 8] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("create-sweep", include_str!("../../scopes/create-sweep.scope")),
+    ("create-stop", include_str!("../../scopes/create-stop.scope")),
     ("create-create", include_str!("../../scopes/create-create.scope")),
     ("create-remove", include_str!("../../scopes/create-remove.scope")),
     ("force-remove", include_str!("../../scopes/force-remove.scope")),

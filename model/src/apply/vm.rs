@@ -336,9 +336,10 @@ fn launch_failed(record: &mut VmRecord, stamp: &Stamp, reason: &str) -> Need {
 
 fn stop_began(record: &mut VmRecord, stamp: &Stamp, kind: OperationKind) -> Need {
     let core = &record.core;
-    need(core.operation.is_none(), "another operation owns it")?;
+    let hides = mutant::on(Mutant::StopHidesPlaceholder);
+    need(core.operation.is_none() || hides, "another operation owns it")?;
     need(core.tombstone.is_none(), "it is being removed")?;
-    need(core.state != VmState::Creating, "a placeholder is reclaimed, not stopped")?;
+    need(core.state != VmState::Creating || hides, "a placeholder is reclaimed, not stopped")?;
     need(
         matches!(kind, OperationKind::Stop(_) | OperationKind::Delete { force: true }),
         "only a stop or a forced removal stops a VM",

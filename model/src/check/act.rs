@@ -14,7 +14,10 @@ mod drive;
 mod enter;
 mod judge;
 
+use std::convert::Infallible;
+
 use crate::mutant::{self, Mutant};
+use crate::sight::{Conclusion, VmmLock, conclude};
 
 use super::books::{Answer, Ask, Books, Facts, Process, Sight};
 use super::scope::{Cast, Role};
@@ -312,11 +315,26 @@ impl Act<'_> {
     pub(crate) fn observe(&self, slot: u8, facts: &Facts) -> Sight {
         let place = &self.world.places[usize::from(slot)];
         let recorded = facts.process.filter(|process| self.process_lives(slot, *process));
-        match (recorded, place.vmm) {
-            (Some(process), _) => Sight::Alive(process),
-            (None, Vmm::Absent) => Sight::Dead,
-            (None, Vmm::Booting | Vmm::Up) => Sight::Alive(place.process),
-            (None, Vmm::Forked | Vmm::Dying) => Sight::CannotTell,
+        let recorded = recorded.map_or(Sight::Dead, Sight::Alive).seen();
+        let lock = || {
+            Ok::<_, Infallible>(match place.vmm {
+                Vmm::Forked | Vmm::Booting | Vmm::Up | Vmm::Dying => VmmLock::Held,
+                Vmm::Absent if place.vmm_file => VmmLock::Free,
+                Vmm::Absent => VmmLock::NoFile,
+            })
+        };
+        let Some(core) = self.books.core(self.world.journal.top(), slot) else {
+            return Sight::Dead;
+        };
+        let Ok(conclusion) = conclude(core, recorded, false, lock);
+        match conclusion {
+            Conclusion::Seen(seen) => Sight::of(&seen),
+            Conclusion::Scan { otherwise } => match place.vmm {
+                Vmm::Booting | Vmm::Up => Sight::Alive(place.process),
+                // Between fork and exec a process has no command line of its own.
+                Vmm::Forked => Sight::CannotTell,
+                Vmm::Dying | Vmm::Absent => Sight::of(&otherwise),
+            },
         }
     }
 

@@ -137,6 +137,12 @@ pub(super) fn start(
 }
 
 pub(super) fn stop(view: &impl View, id: VmId, seen: &VmmSeen, mode: StopMode) -> Lookup<Decision> {
+    if mutant::on(Mutant::StopHidesPlaceholder)
+        && view.vm(id)?.is_some_and(|record| record.core.state == VmState::Creating)
+    {
+        let operation = OperationKind::Stop(mode);
+        return Ok(Decision::vm(id, [StopBegan { operation }.into(), Stopped {}.into()]));
+    }
     let record = match free(view, id, "stopped")? {
         Ok(record) => record,
         Err(answer) => return Ok(answer),

@@ -47,6 +47,8 @@ fn of_a_stop_and_of_exits() {
     hunt("pid-reused", force);
     let again = "vms = 1\nbefore = run 0 0\nactor = start 0\nactor = daemon\nvmm-deaths = 1";
     hunt("late-exit", again);
+    let stopped = "vms = 1\nactor = create 0\nactor = stop 0\nactor = gc\nkills = 1";
+    hunt("stop-hides-placeholder", stopped);
     let torn = "vms = 1\nactor = create 0\nactor = gc\npower-losses = 1\nfailures = 1";
     hunt("torn-decision", torn);
 }

@@ -1,10 +1,12 @@
 //! The entrance of a command: what it looks at under the lock, and what it has decided.
 
+use crate::command::Command;
 use crate::mutant::{self, Mutant};
 use crate::record::VmState;
+use crate::sight::idle_command;
 
 use super::{Act, Flow};
-use crate::check::books::{Ask, Sight};
+use crate::check::books::{Ask, Process, Sight};
 use crate::check::scope::{Cast, Role};
 use crate::check::world::{Actor, Ended, Glimpse, Pc, Then};
 
@@ -21,7 +23,8 @@ impl Act<'_> {
         };
         let creating = facts.state == VmState::Creating;
         if creating && role == Role::Stop {
-            return self.finish(Pc::Failed);
+            let hides = mutant::on(Mutant::StopHidesPlaceholder);
+            return if hides { self.go(Pc::Entered) } else { self.finish(Pc::Failed) };
         }
         if !creating && role == Role::Sweep && !mutant::on(Mutant::ReclaimCommitted) {
             return self.finish(Pc::Idle);
@@ -41,19 +44,19 @@ impl Act<'_> {
 
     pub(super) fn look_idle(&mut self) -> Flow {
         let Some(sight) = self.look() else { return Flow::Blocked };
-        let Some(facts) = self.facts() else { return self.idle_done() };
+        // The generation is that of the record which was read when the lock was taken.
         let Actor { at: slot, generation, operation, .. } = self.now();
-        let open = facts.state == VmState::Running || facts.interval_open;
-        match sight {
-            Sight::Dead if open => {
-                self.submit(operation, Ask::ObserveExit { slot, generation }, Then::Idle)
+        let Some(core) = self.books.core(self.world.journal.top(), slot) else {
+            return self.idle_done();
+        };
+        let ask = match idle_command(core, &sight.seen(), || None) {
+            Some(Command::ObserveExit { .. }) => Ask::ObserveExit { slot, generation },
+            Some(Command::Adopt { identity, .. }) => {
+                Ask::Adopt { slot, generation, process: Process::of(&identity) }
             }
-            Sight::Alive(process) if facts.state != VmState::Running => {
-                let ask = Ask::Adopt { slot, generation, process };
-                self.submit(operation, ask, Then::Idle)
-            }
-            Sight::Alive(_) | Sight::Dead | Sight::CannotTell => self.idle_done(),
-        }
+            Some(_) | None => return self.idle_done(),
+        };
+        self.submit(operation, ask, Then::Idle)
     }
 
     pub(super) fn idle_done(&mut self) -> Flow {

@@ -20,7 +20,7 @@ impl Process {
         ProcessIdentity { pid, start_time: u64::from(self.pid), boot_id, pid_namespace: 1 }
     }
 
-    pub(super) fn of(identity: &ProcessIdentity) -> Self {
+    pub(crate) fn of(identity: &ProcessIdentity) -> Self {
         let small = |wide: u64| u8::try_from(wide).unwrap_or(u8::MAX);
         Self { pid: small(identity.start_time), boot: u8::try_from(identity.boot_id).unwrap_or(0) }
     }
@@ -35,6 +35,14 @@ pub(crate) enum Sight {
 }
 
 impl Sight {
+    pub(crate) fn of(seen: &VmmSeen) -> Self {
+        match seen {
+            VmmSeen::Dead => Self::Dead,
+            VmmSeen::Alive(identity) => Self::Alive(Process::of(identity)),
+            VmmSeen::Inconclusive(_) => Self::CannotTell,
+        }
+    }
+
     pub(crate) fn seen(self) -> VmmSeen {
         match self {
             Self::Dead => VmmSeen::Dead,
