@@ -61,7 +61,7 @@ check-model KIND="standard" SECONDS="300":
     check() { cargo run --release --quiet -p cocoon-check --locked -- --budget {{SECONDS}} "$@"; }
     case {{KIND}} in
         standard) check ;;
-        deep) check --extra 1 --states 60000000 || [[ $? == 3 ]]; check --scope wide --walks 100000000 || [[ $? == 3 ]] ;;
+        deep) check --scope deep --extra 1 --states 60000000 || [[ $? == 3 ]]; check --scope wide --walks 100000000 || [[ $? == 3 ]] ;;
         *) echo "there is no kind '{{KIND}}'; there are: standard, deep" >&2; exit 2 ;;
     esac
 

@@ -33,7 +33,7 @@ const BUDGET: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(name = "cocoon-check", version)]
 struct Args {
-    /// A scope file, the name of a built-in scope, or `standard` for all of these.
+    /// A scope file, the name of a built-in scope, or a set of these: `standard` or `deep`.
     #[arg(long, default_value = "standard")]
     scope: String,
     /// Put a historical fault back, by name, or `all` of them one after the other.

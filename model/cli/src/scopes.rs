@@ -2,34 +2,48 @@
 
 use cocoon_model::check::Scope;
 
-/// Too large to be searched whole.
-const WIDE: &str = "wide";
+/// What a scope is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Searched whole, with every change.
+    Standard,
+    /// Searched whole, for as long as somebody has.
+    Deep,
+    /// Too large to be searched whole.
+    Walks,
+}
 
-/// The scopes of `model/scopes/`: name and text, the largest first. The last is for walks only.
-const BUILT_IN: [(&str, &str); 9] = [
-    ("create-sweep", include_str!("../../scopes/create-sweep.scope")),
-    ("create-stop", include_str!("../../scopes/create-stop.scope")),
-    ("create-create", include_str!("../../scopes/create-create.scope")),
-    ("create-remove", include_str!("../../scopes/create-remove.scope")),
-    ("force-remove", include_str!("../../scopes/force-remove.scope")),
-    ("run-remove", include_str!("../../scopes/run-remove.scope")),
-    ("run-sweep", include_str!("../../scopes/run-sweep.scope")),
-    ("start-stop-remove", include_str!("../../scopes/start-stop-remove.scope")),
-    (WIDE, include_str!("../../scopes/wide.scope")),
+/// The scopes of `model/scopes/`, the largest first.
+const BUILT_IN: [(&str, For, &str); 10] = [
+    ("create-remove", For::Standard, include_str!("../../scopes/create-remove.scope")),
+    ("create-create-sweep", For::Deep, include_str!("../../scopes/create-create-sweep.scope")),
+    ("start-stop-remove", For::Standard, include_str!("../../scopes/start-stop-remove.scope")),
+    ("force-remove", For::Standard, include_str!("../../scopes/force-remove.scope")),
+    ("create-stop", For::Standard, include_str!("../../scopes/create-stop.scope")),
+    ("create-create", For::Standard, include_str!("../../scopes/create-create.scope")),
+    ("run-remove", For::Standard, include_str!("../../scopes/run-remove.scope")),
+    ("create-sweep", For::Standard, include_str!("../../scopes/create-sweep.scope")),
+    ("run-sweep", For::Standard, include_str!("../../scopes/run-sweep.scope")),
+    ("wide", For::Walks, include_str!("../../scopes/wide.scope")),
 ];
 
-/// The scopes of a name: `standard` is all that are built in, any other that is not built in is a file.
+/// The scopes of a name: `standard` and `deep` are sets, any other that is not built in is a file.
 pub(crate) fn named(name: &str) -> Result<Vec<Scope>, String> {
-    let is_wanted = |known: &str| known == name || (name == "standard" && known != WIDE);
-    let wanted = BUILT_IN.iter().filter(|(known, _)| is_wanted(known));
-    let scopes = wanted.map(|(known, text)| parse(known, text)).collect::<Result<Vec<_>, _>>()?;
+    let is_wanted = |known: &str, purpose: For| match name {
+        "standard" => purpose == For::Standard,
+        "deep" => purpose != For::Walks,
+        _ => known == name,
+    };
+    let wanted = BUILT_IN.iter().filter(|(known, purpose, _)| is_wanted(known, *purpose));
+    let scopes =
+        wanted.map(|(known, _, text)| parse(known, text)).collect::<Result<Vec<_>, _>>()?;
     if !scopes.is_empty() {
         return Ok(scopes);
     }
     let text = std::fs::read_to_string(name).map_err(|error| {
-        let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
+        let known: Vec<&str> = BUILT_IN.iter().map(|(known, ..)| *known).collect();
         let known = known.join(", ");
-        format!("cannot read scope `{name}`: {error}; built in are standard, {known}")
+        format!("cannot read scope `{name}`: {error}; built in are standard, deep, {known}")
     })?;
     Ok(vec![parse(name, &text)?])
 }
@@ -44,7 +58,8 @@ mod tests {
 
     #[test]
     fn all_that_is_built_in_can_be_read() {
-        assert_eq!(named("standard").unwrap().len(), BUILT_IN.len() - 1);
+        assert_eq!(named("deep").unwrap().len(), BUILT_IN.len() - 1);
+        assert_eq!(named("standard").unwrap().len(), BUILT_IN.len() - 2);
     }
 
     #[test]
@@ -54,7 +69,7 @@ mod tests {
         let names: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
         for name in &names {
             let known = name.strip_suffix(".scope").unwrap();
-            assert!(BUILT_IN.iter().any(|(built_in, _)| *built_in == known), "{name}");
+            assert!(BUILT_IN.iter().any(|(built_in, ..)| *built_in == known), "{name}");
         }
         assert_eq!(names.len(), BUILT_IN.len());
     }
