@@ -467,7 +467,7 @@ impl World {
     /// VMMs and directories, by VM; with whether no record, or only an older one, knows of them.
     pub(crate) fn there(&self) -> Vec<(VmId, bool, bool, bool)> {
         let places = self.places.iter().filter_map(|place| Some((place.id?, place)));
-        let older = |id, noted| self.core(id).is_none_or(|core| is_older(&core, noted));
+        let older = |id, noted| self.core(id).is_none_or(|core| core.generation < noted);
         places
             .map(|(id, place)| (id, place.vmm.is_some(), place.directories, older(id, place.noted)))
             .collect()
