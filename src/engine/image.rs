@@ -52,6 +52,27 @@ pub enum ImageSource {
     Disk(PathBuf),
 }
 
+/// The longest command line that Linux takes, in bytes.
+const CMDLINE_MAX: usize = 2047;
+
+impl ImageSource {
+    /// Refuses what no guest could be booted with, before anything is copied.
+    fn check(&self) -> Result<(), EngineError> {
+        let Self::Direct { cmdline, .. } = self else { return Ok(()) };
+        if cmdline.len() > CMDLINE_MAX {
+            let length = cmdline.len();
+            return Err(EngineError::Invalid(format!(
+                "--cmdline has {length} bytes; Linux takes at most {CMDLINE_MAX}"
+            )));
+        }
+        if cmdline.contains(char::is_control) {
+            let what = "--cmdline has a control character; write it on one line, without tabs";
+            return Err(EngineError::Invalid(what.to_owned()));
+        }
+        Ok(())
+    }
+}
+
 /// Told how many bytes of how many are copied, and of which file.
 pub type Progress<'a> = &'a mut dyn FnMut(&Path, u64, u64);
 
@@ -110,6 +131,7 @@ impl Engine {
         progress: Progress<'_>,
     ) -> Result<Arc<ImageRecord>, EngineError> {
         check_image_name(name)?;
+        source.check()?;
         self.require_confirmed()?;
         self.finish_half_removed(name, caller)?;
         let lock = self.locks().images_shared(&caller.holder()?, caller.deadline())?;

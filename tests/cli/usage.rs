@@ -32,7 +32,7 @@ fn wrong_usage_ends_with_2_and_a_word_of_help() {
 #[test]
 fn sizes_that_cannot_be_are_refused_with_what_can() {
     let sandbox = Sandbox::with_guest();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--memory", "1M"], "at least 64M"),
         (&["--memory", "lots"], "as in 512M"),
         (&["--memory=-1G"], "is not a size"),
@@ -42,6 +42,14 @@ fn sizes_that_cannot_be_are_refused_with_what_can() {
         (&["--cpu", "0"], "--cpu 0 cannot be"),
         (&["--cpu", "100000"], "--cpu 100000 cannot be"),
         (&["--nics", "2"], "0 or 1"),
+        (&["--memory", "-1"], "'-1' for '--memory"),
+        (&["--memory", "1e9"], "as in 512M"),
+        (&["--memory", "16777216T"], "2^64 bytes or more"),
+        (&["--memory", "8000000T"], "at most 64T"),
+        (&["--storage", "-1G"], "'-1G' for '--storage"),
+        (&["--cpu", "-1"], "'-1' for '--cpu"),
+        (&["--nics", "-1"], "'-1' for '--nics"),
+        (&["--timeout", "-1"], "'-1' for '--timeout"),
     ];
     for (flags, said) in cases {
         let words = ["vm", "create", "--name", "a"].iter().chain(flags).chain(&["guest"]);
@@ -49,6 +57,21 @@ fn sizes_that_cannot_be_are_refused_with_what_can() {
     }
     let least = ["vm", "create", "--name", "a", "--memory", "64M", "--storage", "16M", "guest"];
     assert_eq!(sandbox.cocoon(least).code, 0);
+}
+
+#[test]
+fn command_lines_that_no_kernel_takes_are_refused_before_anything_is_copied() {
+    let sandbox = Sandbox::new();
+    let import = |cmdline: &str| {
+        let words = ["image", "import", "a", "--kernel", "vmlinuz", "--initrd", "initrd.img"];
+        sandbox.cocoon(words.into_iter().chain(["--cmdline", cmdline]))
+    };
+    import(&"x".repeat(2048)).says(2, "--cmdline has 2048 bytes; Linux takes at most 2047");
+    import(&"x".repeat(100_000)).says(2, "--cmdline has 100000 bytes");
+    import("quiet\ninit=/bin/sh").says(2, "--cmdline has a control character");
+    assert_eq!(sandbox.cocoon(["image", "list", "-o", "json"]).stdout, "[]\n");
+    assert_eq!(import(&"x".repeat(2047)).code, 0);
+    assert_eq!(sandbox.cocoon(["vm", "run", "--name", "a", "a"]).code, 0);
 }
 
 #[test]
