@@ -26,7 +26,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::cursor::Mark;
@@ -151,6 +154,7 @@ impl HeadFile {
 
     /// Publishes `head` unless somebody has already published as much.
     pub(crate) fn publish(&self, head: &Head) -> Result<(), JournalError> {
+        let _turn = Turn::take(&self.file);
         let seqs = self.slots()?.map(|slot| slot.map_or(0, |head| head.mark.seq));
         if seqs.iter().any(|seq| *seq >= head.mark.seq) {
             return Ok(());
@@ -158,6 +162,39 @@ impl HeadFile {
         let at = SLOT_OFFSETS[usize::from(seqs[1] < seqs[0])];
         let action = "record the durable end in";
         self.file.write_all_at(&head.encode(), at).map_err(JournalError::io(action, &self.path))
+    }
+}
+
+/// The turn to publish: of two that read the same slots, the later to write could otherwise put the lesser end in the
+/// place of the greater, and a reader would miss for a moment what was already answered.
+///
+/// It is held for a read and a write, so it is asked for a few times only. Who does not get it, because its holder is
+/// stopped, publishes all the same: an end that goes back is still a lower bound.
+struct Turn<'a>(&'a File);
+
+/// How often the turn is asked for, most of them some 50 microseconds after the last.
+const ASKED: u32 = 200;
+
+impl<'a> Turn<'a> {
+    fn take(file: &'a File) -> Option<Self> {
+        for asked in 0..ASKED {
+            match flock(file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(Self(file)),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if asked < 8 => std::thread::yield_now(),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(ASK_AGAIN),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+}
+
+const ASK_AGAIN: Duration = Duration::from_micros(50);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // Closing the file gives it back, too.
+        let _ = flock(self.0, FlockOperation::Unlock);
     }
 }
 
@@ -201,5 +238,27 @@ mod tests {
         std::fs::write(&path, [&[0; 512][..], &std::fs::read(&path).unwrap()[512..]].concat())
             .unwrap();
         assert_eq!(HeadFile::open(&path).unwrap().unwrap().read().unwrap(), Some(head(5)));
+    }
+
+    /// Many that publish at once, each after it was told of the one before.
+    #[test]
+    fn what_was_published_is_never_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("HEAD");
+        std::fs::write(&path, [0; FILE_LEN]).unwrap();
+        let next = std::sync::atomic::AtomicU64::new(1);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let file = HeadFile::open(&path).unwrap().unwrap();
+                    for _ in 0..2000 {
+                        let seq = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        file.publish(&head(seq)).unwrap();
+                        let found = file.read().unwrap().unwrap().mark.seq;
+                        assert!(found >= seq, "{seq} was published, HEAD says {found}");
+                    }
+                });
+            }
+        });
     }
 }
