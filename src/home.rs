@@ -63,6 +63,15 @@ impl Home {
         Ok(Self { uuid, presence })
     }
 
+    /// The uuid that a root is marked with, if it is; makes nothing.
+    ///
+    /// # Errors
+    /// If the mark cannot be read.
+    pub fn uuid_of(root: &Path) -> Result<Option<Uuid>, EngineError> {
+        let marker = directory::marker(root, Kind::Root).map_err(told)?;
+        Ok(marker.map(|marker| marker.root))
+    }
+
     /// Refuses a root that had a journal and has none: a new one would know of none of its VMs.
     ///
     /// # Errors
@@ -71,7 +80,7 @@ impl Home {
         let journal = root.join("journal");
         if !has_journal(root)? && root.join(JOURNAL_NOTE).exists() {
             return Err(EngineError::Host(format!(
-                "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; restore a backup with `cocoon journal restore FILE`, put a copy of that directory back in its place, or choose another root",
+                "the journal of {} is gone: {} holds no segment, and VMs may be there that nobody would know of; `cocoon journal repair` puts back what is kept elsewhere, `cocoon journal restore FILE` a backup; or choose another root",
                 root.display(),
                 journal.display()
             )));

@@ -29,6 +29,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::frame::{Position, Seq};
+use crate::proof::Proof;
 use crate::table::{Table, TableError};
 
 mod manifest;
@@ -124,16 +125,15 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Says whether the stored bytes are at fault, so that an older checkpoint or a fold from the
-    /// journal helps.
+    /// Says whether this checkpoint cannot be had, whatever the reason, so that an older one or a fold
+    /// from the journal helps: damaged, missing, or kept back by the disk or by its permissions. What
+    /// would keep any other file back as well (no descriptors, no memory) is not of that kind.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
             Self::Table(TableError::Io { source, .. }) | Self::Io { source, .. } => {
-                // A missing file, or one that the disk cannot give back.
-                source.kind() == io::ErrorKind::NotFound
-                    || source.raw_os_error() == Some(nix::libc::EIO)
+                !is_shortage(source)
             }
             Self::Table(error) => error.is_damage(),
             _ => false,
@@ -144,7 +144,7 @@ impl CheckpointError {
 /// A checkpoint that was passed over, and why.
 #[derive(Debug)]
 pub struct DamagedCheckpoint {
-    /// Its sequence number, from the name of its manifest.
+    /// Its sequence number, from the name of its manifest; 0 for all of them.
     pub seq: Seq,
     /// What is wrong with it.
     pub error: CheckpointError,
@@ -196,7 +196,17 @@ impl Checkpoint {
 
     fn latest_written_before(journal_dir: &Path, seq: Seq) -> Result<Latest, CheckpointError> {
         let dir = checkpoint_dir(journal_dir);
-        let mut seqs = list(&dir)?;
+        let mut seqs = match list(&dir) {
+            Ok(seqs) => seqs,
+            // Without its checkpoints the state is folded from the journal.
+            Err(error) if error.is_damage() => {
+                return Ok(Latest {
+                    checkpoint: None,
+                    damaged: vec![DamagedCheckpoint { seq: 0, error }],
+                });
+            }
+            Err(error) => return Err(error),
+        };
         for _ in 0..RELISTINGS {
             let latest = Self::newest_of(&dir, seqs.iter().copied().filter(|found| *found < seq))?;
             let again = list(&dir)?;
@@ -305,6 +315,26 @@ impl Checkpoint {
     pub fn verify(&self) -> Result<(), CheckpointError> {
         self.tables.iter().try_for_each(Table::verify).map_err(CheckpointError::from)
     }
+}
+
+/// Whether the system ran out of something, so that other files would fare no better.
+fn is_shortage(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let short = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOSPC, Errno::EDQUOT];
+    short.iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
+}
+
+/// What the manifests that can be read prove of the log.
+pub(crate) fn proofs(journal_dir: &Path) -> Vec<Proof> {
+    let dir = checkpoint_dir(journal_dir);
+    let seqs = list(&dir).unwrap_or_default();
+    let manifests = seqs.into_iter().filter_map(|seq| Manifest::read(&dir, seq).ok());
+    manifests
+        .map(|manifest| Proof {
+            path: dir.join(manifest::name_of(manifest.position.seq)),
+            position: manifest.position,
+        })
+        .collect()
 }
 
 fn checkpoint_dir(journal_dir: &Path) -> PathBuf {

@@ -54,7 +54,10 @@ pub enum JournalError {
         kind: &'static str,
     },
     /// There is no journal here.
-    #[error("{} holds no journal; check the path", path.display())]
+    #[error(
+        "{} holds no journal; check the path, or `cocoon journal repair` if its segments are gone",
+        path.display()
+    )]
     Missing {
         /// The directory.
         path: PathBuf,
@@ -86,7 +89,7 @@ pub enum JournalError {
     },
     /// What was once durable is gone or changed.
     #[error(
-        "the journal is damaged: {what} ({}, seq {seq}, offset {offset}); nothing was changed. Look with `cocoon journal verify`, then put a copy of the journal directory from before back in its place",
+        "the journal is damaged: {what} ({}, seq {seq}, offset {offset}); nothing was changed. `cocoon journal verify` lists all of it, `cocoon journal repair` puts back what is kept elsewhere; else `cocoon journal restore` a backup",
         path.display()
     )]
     Damaged {
@@ -101,7 +104,7 @@ pub enum JournalError {
     },
     /// A reader without the right to lock found frames that cannot be read although durable.
     #[error(
-        "{} cannot be read at seq {seq}, offset {offset}: {what}. If it stays so, look with `cocoon journal verify`",
+        "{} cannot be read at seq {seq}, offset {offset}: {what}. If it stays so, look with `cocoon journal verify` and mend it with `cocoon journal repair`",
         path.display()
     )]
     Unreadable {
@@ -116,7 +119,7 @@ pub enum JournalError {
     },
     /// The state was folded from frames that this journal does not have.
     #[error(
-        "the state was folded up to {folded}, but the journal has {found} there; build the state anew from a checkpoint or from the start"
+        "the state was folded up to {folded}, but the journal has {found} there; give the command again, and if that does not help, type `cocoon journal verify`"
     )]
     Diverged {
         /// Where the fold stands.
@@ -125,7 +128,9 @@ pub enum JournalError {
         found: Position,
     },
     /// Older frames were retired.
-    #[error("the history of this journal begins at seq {first}; seq {wanted} is no longer here")]
+    #[error(
+        "the history of this journal begins at seq {first}; seq {wanted} is no longer here. `cocoon journal verify` says what is"
+    )]
     HistoryBegins {
         /// First sequence number present.
         first: Seq,

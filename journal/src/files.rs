@@ -3,12 +3,56 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use nix::libc;
 
 /// The end of the name of a file that is still being written; whatever bears it after a crash is
 /// nobody's.
 pub(crate) const WRITING: &str = "writing";
+
+/// Opens a file that must be a regular one. Whatever else somebody put in its place (a pipe, a
+/// directory, a device, a link to something elsewhere) is refused by name, and never waited for.
+pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY);
+    let opened = options.open(path).and_then(|file| {
+        let kind = file.metadata()?.file_type();
+        Ok((file, kind))
+    });
+    match opened {
+        Ok((file, kind)) if kind.is_file() => Ok(file),
+        Ok((_, kind)) => Err(not_regular(kind)),
+        // A directory cannot be opened for writing, a link not followed, a socket not opened at all.
+        Err(error) => match fs::symlink_metadata(path) {
+            Ok(meta) if !meta.is_file() => Err(not_regular(meta.file_type())),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Opens a regular file for reading.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    open_regular(path, OpenOptions::new().read(true))
+}
+
+fn not_regular(kind: fs::FileType) -> io::Error {
+    let what = if kind.is_dir() {
+        "a directory"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    };
+    let text = format!(
+        "it is {what}, and a regular file belongs there; move it away, then type `cocoon journal verify`"
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
 
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
@@ -40,7 +84,8 @@ pub(crate) fn publish(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Opens an empty file of mode 0600 for writing, whatever a dead writer left under the name.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    open_regular(path, options.create(true).write(true).truncate(true).mode(0o600))
 }
 
 /// Makes a directory that only the owner may enter, and its name durable; one that is there already
@@ -71,13 +116,9 @@ impl Drop for Held {
 /// Takes a lock file if nobody holds it, and never waits.
 pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Held>> {
     loop {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let file = open_regular(path, &mut options)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),

@@ -108,6 +108,13 @@ fn widen(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
+/// The bytes of a file that names this end alone.
+pub(crate) fn file_of(head: &Head) -> Vec<u8> {
+    let mut bytes = head.encode().to_vec();
+    bytes.resize(FILE_LEN, 0);
+    bytes
+}
+
 /// The furthest end in the bytes of the file, if any slot of it is sound.
 pub(crate) fn furthest(bytes: &[u8]) -> Option<Head> {
     let slot = |at: usize| bytes.get(at..).and_then(Head::decode);

@@ -11,14 +11,12 @@
 //! can be found. So it serves for a journal in use, for a stopped one, and for a damaged copy of its
 //! directory alike. A journal in use may be caught amid a write: a bad end is read again a few times before it is told.
 //!
+//! What checkpoints and the event store say to include is held against the log: they never lead it.
 //! It tells damage from the unfinished tail of a dead writer by the same rules as a writer, but it is not the judge:
 //! only who holds the writers' lock is.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,13 +25,18 @@ use uuid::Uuid;
 use crate::checkpoint::stub;
 use crate::directory::Directory;
 use crate::error::JournalError;
+use crate::files;
 use crate::frame::{Frame, FrameError, Hash, MAGIC, Position, Seq};
 use crate::head::{self, Head};
+use crate::proof::{self, Proof};
 use crate::reserved::sealed_next;
 use crate::segment::{HEADER_LEN, SegmentHeader};
 
+mod fault;
 #[cfg(test)]
 mod tests;
+
+pub use fault::{Fault, FaultKind};
 
 /// Most bytes of a segment that are looked at; a writer seals one long before.
 const MAX_SEGMENT: u64 = 256 * 1024 * 1024;
@@ -88,86 +91,6 @@ impl SeenFrame {
     }
 }
 
-/// What kind of fault was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum FaultKind {
-    /// The header of a segment cannot be read, or names something else.
-    Header,
-    /// Bytes that are no frame lie among frames.
-    Bytes,
-    /// Events are missing.
-    Gap,
-    /// A frame is not the one that should follow.
-    Order,
-    /// A frame does not name the frame before it.
-    Chain,
-    /// A segment is missing, or no seal leads to it.
-    Segment,
-    /// The frame that HEAD names is another one, or is not there.
-    Head,
-    /// A file cannot be read.
-    Unreadable,
-    /// A newer program wrote it.
-    Newer,
-    /// The unfinished end of a writer that died or is still at it: nothing of it was ever acknowledged.
-    Tail,
-    /// An empty segment that no seal names: its maker died before it was used.
-    Unused,
-}
-
-impl FaultKind {
-    /// The word for it in tables and JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Header => "header",
-            Self::Bytes => "bytes",
-            Self::Gap => "gap",
-            Self::Order => "order",
-            Self::Chain => "chain",
-            Self::Segment => "segment",
-            Self::Head => "head",
-            Self::Unreadable => "unreadable",
-            Self::Newer => "newer",
-            Self::Tail => "tail",
-            Self::Unused => "unused",
-        }
-    }
-
-    /// Whether history is not what it was; the rest is what dead writers leave, and heals by itself.
-    #[must_use]
-    pub fn is_damage(self) -> bool {
-        !matches!(self, Self::Tail | Self::Unused)
-    }
-}
-
-/// A place at which something is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind.
-    pub kind: FaultKind,
-    /// The file.
-    pub path: PathBuf,
-    /// Where in it, bytes.
-    pub offset: u64,
-    /// How many bytes were passed over.
-    pub len: u64,
-    /// First sequence number that cannot be relied upon.
-    pub seq: Seq,
-    /// Events that are known to be missing.
-    pub lost: Option<RangeInclusive<Seq>>,
-    /// What was found, in a sentence without its subject.
-    pub what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        write!(f, "{path}, offset {}, seq {}: {}", self.offset, self.seq, self.what)
-    }
-}
-
 /// How far the journal says to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableEnd {
@@ -204,6 +127,8 @@ pub struct Inspector {
     head: Option<DurableEnd>,
     root: Option<Uuid>,
     durably: bool,
+    /// What derived files say that the log holds.
+    proofs: Vec<Proof>,
     /// The last frame that was delivered.
     last: Position,
     last_len: u32,
@@ -242,11 +167,12 @@ impl Inspector {
     pub fn open(dir: &Path) -> Result<Self, JournalError> {
         // HEAD first: everything that it speaks of must be there.
         let head = read_head(&dir.join("HEAD"));
+        let proofs = proof::read(dir);
         let inside = dir.join("seg");
         let directory = if inside.is_dir() { inside } else { dir.to_owned() };
         let mut listed = Directory::list_in(&directory)?;
         drop_leftovers(&mut listed, &stub::list(dir).unwrap_or_default());
-        if listed.is_empty() && head.is_none() {
+        if listed.is_empty() && head.is_none() && proofs.is_empty() {
             return Err(JournalError::Missing { path: dir.to_owned() });
         }
         Ok(Self {
@@ -255,6 +181,7 @@ impl Inspector {
             head,
             root: None,
             durably: false,
+            proofs,
             last: Position::default(),
             last_len: 0,
             stage: Stage::Between { after: None, sealed: None },
@@ -452,6 +379,7 @@ impl Inspector {
             let fault = self.fault(FaultKind::Head, &open.path, at, what);
             self.tell(fault);
         }
+        self.judge_proofs(position);
         open.sealed = seen.frame.entries.last().and_then(sealed_next);
         self.last = position;
         self.last_len = u32::try_from(seen.bytes.len()).unwrap_or(u32::MAX);
@@ -493,8 +421,39 @@ impl Inspector {
         Stage::In(open)
     }
 
+    /// Holds what derived files say of a frame against it.
+    fn judge_proofs(&mut self, position: Position) {
+        let other = |proof: &&Proof| {
+            proof.position.seq == position.seq && proof.position.hash != position.hash
+        };
+        for proof in self.proofs.iter().filter(other).cloned().collect::<Vec<_>>() {
+            let what = "it includes another frame than the log has there".to_owned();
+            let mut fault = self.fault(FaultKind::Derived, &proof.path, 0, what);
+            fault.seq = position.seq;
+            self.tell(fault);
+        }
+    }
+
     /// Everything was read: is it all that was durable?
     fn end(&mut self) {
+        self.end_of_proofs();
+        self.end_of_head();
+    }
+
+    fn end_of_proofs(&mut self) {
+        let last = self.last.seq;
+        for proof in std::mem::take(&mut self.proofs) {
+            let proven = proof.position.seq;
+            if proven > last {
+                let what = format!("it includes seq {proven}, and the log ends at seq {last}");
+                let mut fault = self.fault(FaultKind::Derived, &proof.path, 0, what);
+                fault.lost = Some(last.saturating_add(1)..=proven);
+                self.tell(fault);
+            }
+        }
+    }
+
+    fn end_of_head(&mut self) {
         let Some(head) = self.head.filter(|head| head.position.seq > self.last.seq) else { return };
         let lost = self.last.seq.saturating_add(1)..=head.position.seq;
         let what = format!(
@@ -553,7 +512,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 fn read_file(path: &Path, durably: bool) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = files::open_to_read(path)?;
     let mut bytes = Vec::new();
     (&file).take(MAX_SEGMENT).read_to_end(&mut bytes)?;
     if durably {
@@ -566,7 +525,7 @@ fn read_file(path: &Path, durably: bool) -> io::Result<Vec<u8>> {
 fn read_head(path: &Path) -> Option<DurableEnd> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(head::FILE_LEN).ok()?;
-    File::open(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    files::open_to_read(path).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
     head::furthest(&bytes).map(DurableEnd::from)
 }
 

@@ -58,6 +58,7 @@
 //! * [`tail`]: following it as it grows.
 //! * [`verify`], [`export`]: the whole of it, however damaged.
 //! * [`bundle`]: the whole of it in one file; [`mod@backup`], [`staging`]: into it, and out of it again.
+//! * [`repair`]: mending a damaged log with what is kept elsewhere.
 //! * [`inspect`]: looking at it without touching it, however damaged it is.
 //! * [`archive`]: moving old history away.
 //! * `memory`: the same contract in memory; `conformance`: what both must do.
@@ -83,8 +84,10 @@ pub mod inspect;
 pub mod journal;
 pub mod lock;
 mod memory;
+mod proof;
 #[cfg(test)]
 mod reference;
+pub mod repair;
 pub mod reserved;
 mod scan;
 pub mod segment;

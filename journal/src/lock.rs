@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::error::JournalError;
+use crate::files;
 use crate::frame::Writer;
 use crate::slow::{For, watched};
 
@@ -91,7 +92,7 @@ fn open(path: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     // The standard library opens everything close-on-exec.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(JournalError::io("open", path))
+    files::open_regular(path, &mut options).map_err(JournalError::io("open", path))
 }
 
 fn busy(file: &File, started: Instant) -> JournalError {

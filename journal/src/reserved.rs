@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 60000 | `JournalSealed` | next segment u64 |
 //! | 60001 | `JournalTailCut` | segment u64, offset u64, length u64, blake3 of the bytes (32) |
-//! | 60002 | `JournalSalvaged` | last seq kept u64, first seq lost u64, events lost u64 (0: unknown) |
+//! | 60002 | `JournalSalvaged` | last seq kept u64, first seq lost u64, events lost u64 (0: none) |
 //! | 60003 | `JournalRestored` | last seq of the backup u64, when it was taken i64, its digest (32) |
 //! | 60004 | `JournalImported` | last seq of the export u64, root that it came from (16), its digest (32) |
 //! | 60005 | `JournalUpgraded` | format before u32, format from here on u32, version needed UTF-8 (1 to 32) |
@@ -17,7 +17,8 @@
 //!   `next`.
 //! * `JournalTailCut`: a writer died while writing; its unfinished bytes at `offset` of `segment`
 //!   were never acknowledged, were saved in `quarantine/` under their hash, and are overwritten.
-//! * `JournalSalvaged`: a repair by hand went on after a loss.
+//! * `JournalSalvaged`: a repair put back, from what is kept elsewhere, what was damaged from `first seq
+//!   lost` on; or it went on without so many events.
 //! * `JournalRestored`, `JournalImported`: history went on from a copy, so the world may be ahead of it: whoever
 //!   acts on the world has to look first.
 //! * `JournalUpgraded`: the barrier. What follows may be of a format that programs before the version named do
@@ -92,7 +93,7 @@ pub const KINDS: [ReservedKind; 7] = [
         version: VERSION,
         name: "JournalSalvaged",
         since: "0.1.0",
-        meaning: "History goes on after a loss that was repaired by hand.",
+        meaning: "A repair put back what was damaged, or went on after a loss that was accepted.",
     },
     ReservedKind {
         kind: JOURNAL_RESTORED,
@@ -150,13 +151,13 @@ pub enum JournalEvent {
         /// Their blake3 hash, which also names the file in `quarantine/`.
         hash: Hash,
     },
-    /// History goes on after a loss.
+    /// A repair put back what was damaged, or went on after a loss.
     Salvaged {
-        /// Last sequence number kept.
+        /// Last sequence number before what was damaged.
         last_kept: Seq,
-        /// First sequence number lost.
+        /// First sequence number that was damaged.
         first_lost: Seq,
-        /// Number of events lost, 0 if unknown.
+        /// Number of events lost for good, 0 if all were put back.
         lost: u64,
     },
     /// History goes on from a backup.

@@ -33,6 +33,7 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::error::JournalError;
+use crate::files;
 use crate::frame::{Hash, Seq};
 use crate::slow::{For, watched};
 #[cfg(test)]
@@ -326,14 +327,14 @@ fn damaged_header(path: &Path, seq: Seq, what: String) -> JournalError {
 
 /// Opens for writing, or for reading alone where that is all one may.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
-    match OpenOptions::new().read(true).write(true).open(path) {
+    match files::open_regular(path, OpenOptions::new().read(true).write(true)) {
         Err(error)
             if matches!(
                 error.kind(),
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             ) =>
         {
-            File::open(path)
+            files::open_to_read(path)
         }
         other => other,
     }
@@ -361,7 +362,7 @@ pub(crate) fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> Result<(), 
 fn create_file(path: &Path, mode: u32) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(mode);
-    options.open(path).map_err(JournalError::io("create", path))
+    files::open_regular(path, &mut options).map_err(JournalError::io("create", path))
 }
 
 fn fill(file: &File, path: &Path, bytes: &[u8]) -> Result<(), JournalError> {

@@ -14,6 +14,7 @@ use crate::frame::{CODEC_BINCODE, Entry, Frame, FrameHeader, Hash, Position, Seq
 use crate::head::{Head, HeadFile};
 use crate::journal::{Fold, Journal, Outcome, Proposal};
 use crate::lock::Lock;
+use crate::proof::{self, Proof};
 use crate::segment::Segment;
 use crate::view::View;
 
@@ -70,6 +71,8 @@ pub struct SegmentedJournal {
     options: Options,
     root: Uuid,
     boot_id: Uuid,
+    /// What derived files said of the log before it was read.
+    proofs: Vec<Proof>,
     state: Mutex<State>,
 }
 
@@ -126,7 +129,8 @@ impl SegmentedJournal {
         if let Some(expected) = options.root.filter(|expected| *expected != root) {
             return Err(JournalError::ForeignRoot { path: dir.to_owned(), expected, found: root });
         }
-        Ok(Self { directory, options, root, boot_id, state: Mutex::default() })
+        let proofs = proof::read(dir);
+        Ok(Self { directory, options, root, boot_id, proofs, state: Mutex::default() })
     }
 
     /// The root that the journal belongs to.
@@ -238,20 +242,28 @@ fn create(directory: &Directory, options: &Options) -> Result<Uuid, JournalError
     if let Some(root) = find_root(directory)? {
         return Ok(root);
     }
-    if let Some(head) = HeadFile::open(&directory.head())?
-        && let Some(head) = head.read()?
-    {
-        return Err(JournalError::Damaged {
-            path: directory.segments(),
-            seq: 1,
-            offset: 0,
-            what: format!("all segments are gone, HEAD knows of {} events", head.mark.seq),
-        });
-    }
+    refuse_lost_segments(directory)?;
     let root = options.root.unwrap_or_else(Uuid::new_v4);
     directory.create(root, (options.clock.wall_us)(), options.boundary)?;
     (options.boundary)("journal.create.segment");
     Ok(root)
+}
+
+/// Without a segment there was no journal yet, unless something else knows of one.
+fn refuse_lost_segments(directory: &Directory) -> Result<(), JournalError> {
+    let head = HeadFile::open(&directory.head())?.map_or(Ok(None), |file| file.read())?;
+    let by_head = head.map(|head| ("HEAD".to_owned(), head.mark.seq));
+    let proofs = proof::read(directory.path()).into_iter();
+    let known = proofs.map(|proof| (proof.path.display().to_string(), proof.position.seq));
+    let Some((file, seq)) = by_head.into_iter().chain(known).max_by_key(|(_, seq)| *seq) else {
+        return Ok(());
+    };
+    Err(JournalError::Damaged {
+        path: directory.segments(),
+        seq: 1,
+        offset: 0,
+        what: format!("all segments are gone, {file} knows of {seq} events"),
+    })
 }
 
 impl Journal for SegmentedJournal {

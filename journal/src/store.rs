@@ -51,6 +51,7 @@ mod guarded;
 mod quarantine;
 mod query;
 mod repair;
+pub(crate) mod salvage;
 mod source;
 
 pub use catch_up::CaughtUp;
@@ -235,8 +236,15 @@ impl Store {
         files::sync_dir(&self.dir).map_err(|source| io_error(&self.dir, "sync", source))
     }
 
-    /// The generation that begins at `first`, opened if need be.
+    /// The generation that begins at `first`, opened if need be. One that cannot be opened is rebuilt by the
+    /// next catch-up.
     fn generation(&mut self, first: Seq) -> Result<&mut Generation, StoreError> {
+        if let Err(unfit) = self.open_generation(first) {
+            if matches!(unfit, Unfit::Repair(_)) {
+                self.doubt(first);
+            }
+            return Err(unfit.into_error(first));
+        }
         self.open_generation(first).map_err(|unfit| unfit.into_error(first))
     }
 
@@ -286,7 +294,11 @@ impl Store {
         for name in names(&self.dir)? {
             if name.ends_with(".building") {
                 let path = self.dir.join(name);
-                fs::remove_dir_all(&path).map_err(|source| io_error(&path, "remove", source))?;
+                let removed = match fs::symlink_metadata(&path) {
+                    Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path),
+                    _ => files::remove(&path),
+                };
+                removed.map_err(|source| io_error(&path, "remove", source))?;
             }
         }
         Ok(())
@@ -326,6 +338,18 @@ fn store_dir(journal_dir: &Path) -> PathBuf {
 
 fn generation_dir(store_dir: &Path, first: Seq) -> PathBuf {
     store_dir.join(format!("{first:020}"))
+}
+
+/// Every generation of the store of the journal in `journal_dir`, in order, with its directory.
+pub(crate) fn generation_dirs(journal_dir: &Path) -> Vec<(Seq, PathBuf)> {
+    let dir = store_dir(journal_dir);
+    let firsts = generations(&dir).unwrap_or_default();
+    firsts.into_iter().map(|first| (first, generation_dir(&dir, first))).collect()
+}
+
+/// The last event that the generation in `dir` says to have; `None` if it does not say.
+pub(crate) fn reaches(dir: &Path) -> Option<Seq> {
+    Stamp::read(dir).ok().flatten().map(|stamp| stamp.extent.last.seq)
 }
 
 /// First sequence numbers of all generations, in order.

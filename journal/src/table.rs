@@ -32,6 +32,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::files;
+
 mod block;
 mod footer;
 mod iter;
@@ -167,7 +169,7 @@ impl Table {
     /// [`TableError::Io`], [`TableError::Damaged`] or [`TableError::Unsupported`].
     pub fn open(path: &Path) -> Result<Self, TableError> {
         let io = |doing, source| TableError::Io { path: path.to_owned(), doing, source };
-        let file = File::open(path).map_err(|error| io("open", error))?;
+        let file = files::open_to_read(path).map_err(|error| io("open", error))?;
         let len = file.metadata().map_err(|error| io("examine", error))?.len();
         let mut table = Self { path: path.to_owned(), file, footer: Footer::default(), root: None };
         table.read_header(len)?;

@@ -145,7 +145,7 @@ impl View {
     }
 
     /// Takes over what `HEAD` says, unless it names other frames than this view has.
-    fn learn_head(&mut self, head: &Head) -> Result<(), JournalError> {
+    pub(crate) fn learn_head(&mut self, head: &Head) -> Result<(), JournalError> {
         self.check_head(head, self.end())?;
         for pending in &self.pending {
             self.check_head(head, pending.after)?;

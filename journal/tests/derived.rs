@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
-use cocoon_journal::store::{self, FeedMessage, Repair, Store, StoredEvent};
+use cocoon_journal::inspect::FaultKind;
+use cocoon_journal::store::{self, FeedMessage, Store, StoredEvent};
+use cocoon_journal::verify::verify;
 use cocoon_journal::{
-    Entry, Fold, Frame, Hash, Journal, Options, Position, Proposal, SegmentedJournal, Seq, Subject,
-    Writer,
+    Entry, Fold, Frame, Hash, Journal, JournalError, Options, Position, Proposal, SegmentedJournal,
+    Seq, Subject, Writer,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -154,13 +156,21 @@ fn a_log_that_lost_its_end_is_accused_by_the_store() {
     file.set_len(segment.metadata().unwrap().len() - 500).unwrap();
     fs::remove_file(world.dir().join("HEAD")).unwrap();
     world.journal = open(&world.dir());
-    let known = world.journal.durable().unwrap();
-    assert!(known.seq < durable.seq);
-    let report = world.store().catch_up(&world.journal, known).unwrap();
-    let repair = &report.repairs[0];
-    assert_eq!(repair.cause, Repair::Ahead { store: durable, log: known });
-    assert!(repair.cause.accuses_log() && repair.kept.is_some());
-    world.assert_stored();
+    let accuses = |error: JournalError| {
+        let text = error.to_string();
+        assert!(text.contains("sled proves that seq 40 was durable"), "{text}");
+        assert!(text.contains("`cocoon journal repair`"), "{text}");
+    };
+    accuses(world.journal.durable().unwrap_err());
+    world.journal = open(&world.dir());
+    accuses(world.journal.refresh(&mut Counts::default()).unwrap_err());
+    world.journal = open(&world.dir());
+    let report = world.store().catch_up(&world.journal, Position { seq: 3, ..durable });
+    assert!(report.unwrap_err().to_string().contains("was durable"), "the store is left alone");
+    assert_eq!(store::position(&world.dir()).unwrap(), durable);
+    assert!(!world.dir().join("quarantine").read_dir().unwrap().any(|_| true));
+    let faults = verify(&world.dir()).unwrap().problems;
+    assert!(faults.iter().any(|fault| fault.kind == FaultKind::Derived), "{faults:?}");
 }
 
 #[test]

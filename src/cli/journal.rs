@@ -12,6 +12,7 @@ mod archive;
 mod backup;
 mod export;
 mod progress;
+mod repair;
 mod restore;
 mod stats;
 mod upgrade;
@@ -21,6 +22,8 @@ mod verify;
 pub(super) enum JournalCommand {
     /// Check every byte, and say what is wrong and what to do about it
     Verify(verify::VerifyArgs),
+    /// Put back what is damaged, from wherever it is kept, and say what is lost
+    Repair(repair::RepairArgs),
     /// Count events, bytes and what is derived from them
     Stats(stats::StatsArgs),
     /// Write the history as JSON lines, or as the frames themselves
@@ -74,6 +77,7 @@ fn existing(global: Global) -> Result<Engine, CliError> {
 pub(super) fn run(command: JournalCommand, global: Global) -> Result<(), CliError> {
     match command {
         JournalCommand::Verify(args) => verify::run(&args, global),
+        JournalCommand::Repair(args) => repair::run(&args, global),
         JournalCommand::Stats(args) => stats::run(&args, global),
         JournalCommand::Export(args) => export::run(&args, global),
         JournalCommand::Backup(args) => backup::run(&args, global),

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::DaemonError;
 use crate::engine::effect::{self, perform};
-use crate::engine::ledger::Ledger;
+use crate::engine::ledger::{Ledger, tell_repairs};
 use crate::engine::{Caller, Engine, EngineError};
 use crate::host::serial::{self, Capped};
 
@@ -192,11 +192,7 @@ fn open_feed(journal_dir: &Path) -> Result<Option<Feed>, EngineError> {
     let Some(store) = store else { return Ok(None) };
     let source = SegmentedJournal::open(journal_dir, Options::default())?;
     let report = |outcome: Result<cocoon_journal::store::CaughtUp, _>| match outcome {
-        Ok(caught_up) => {
-            for repair in caught_up.repairs {
-                tracing::info!("the event store was repaired: {repair:?}");
-            }
-        }
+        Ok(caught_up) => tell_repairs(&caught_up.repairs),
         Err(error) => tracing::warn!("the event store does not follow: {error}"),
     };
     let feed = spawn_writer(store, source, report)

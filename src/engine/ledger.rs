@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cocoon_journal::checkpoint::{self, Checkpoint, CheckpointOptions, CheckpointWriter};
 use cocoon_journal::frame::MAX_EVENTS;
-use cocoon_journal::store::{self, STORE_EVERY, Store, StoreError, StoreOptions};
+use cocoon_journal::store::{self, Repaired, STORE_EVERY, Store, StoreError, StoreOptions};
 use cocoon_journal::{
     Fold as _, Journal as _, JournalError, Options, Outcome, Position, Proposal, SegmentedJournal,
     Seq, Witness,
@@ -401,9 +401,7 @@ impl Ledger {
         let Some(mut store) = Store::try_open_with(&self.dir, options).map_err(told)? else {
             return Ok(());
         };
-        for repair in store.catch_up(&self.journal, durable).map_err(told)?.repairs {
-            tracing::info!("the event store was repaired: {repair:?}");
-        }
+        tell_repairs(&store.catch_up(&self.journal, durable).map_err(told)?.repairs);
         Ok(())
     }
 }
@@ -429,6 +427,23 @@ fn refuse_unconfirmed(
     let moved = presence.and_then(|presence| presence.doubt(root.place.as_ref()));
     let moved = moved.filter(|_| !command.needs_no_confirmation());
     Ok(moved.map(|reason| Proposal::Answer(refused(reason))))
+}
+
+/// Tells what was repaired of the event store; a repair that shows that the journal itself has lost something is told
+/// as what it is.
+pub(crate) fn tell_repairs(repairs: &[Repaired]) {
+    for Repaired { generation, cause, kept } in repairs {
+        let kept = kept.as_deref().map_or("nowhere".into(), |kept| kept.display().to_string());
+        if cause.accuses_log() {
+            tracing::error!(
+                "the journal lacks events that were durable: generation {generation} of the event store says that {cause}; it is kept in {kept}. Type `cocoon journal verify`, then `cocoon journal repair`"
+            );
+        } else {
+            tracing::info!(
+                "generation {generation} of the event store was rebuilt: {cause}; kept: {kept}"
+            );
+        }
+    }
 }
 
 /// Decides at least the first of the commands, and as many after it as fit into its frame.

@@ -55,10 +55,10 @@ fn damage_is_named_with_the_next_command() {
     let text = journal(&forger.path(), "verify", &[]);
     text.says(1, "damaged");
     assert!(text.stdout.contains(path.to_str().unwrap()), "{text:?}");
-    assert!(text.stdout.contains("next: stop all commands"), "{text:?}");
+    assert!(text.stdout.contains("next: `cocoon journal repair --dry-run`"), "{text:?}");
     let report = journal(&forger.path(), "verify", &["-o", "json"]).json();
     assert_eq!(report["sound"], false);
-    assert!(report["problems"][0]["next"].as_str().unwrap().contains("cocoon replay --journal"));
+    assert!(report["problems"][0]["next"].as_str().unwrap().contains("cocoon journal repair"));
     let export = journal(&forger.path(), "export", &[]);
     export.says(1, "passed over");
     assert_eq!(export.stdout.lines().count(), 4 + 1, "and the end");
@@ -97,7 +97,14 @@ fn a_log_that_lost_what_the_store_has_is_damaged() {
     std::fs::remove_file(forger.path().join("HEAD")).unwrap();
     let text = journal(&forger.path(), "verify", &[]);
     text.says(1, "damaged at one place");
-    assert!(text.stdout.contains("the event store has seq 5, and the log ends at seq 4"));
+    assert!(
+        text.stdout.contains("sled, offset 0, seq 5: it includes seq 5, and the log ends at seq 4")
+    );
+    let mut check = Command::new(binary());
+    check.env_clear().args(["replay", "--check", "--journal"]).arg(forger.path());
+    let checked = Ended::of(check.output().unwrap());
+    checked.says(1, "the journal is damaged");
+    assert!(checked.stdout.contains("and the log ends at seq 4"), "{checked:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@
 mod completions;
 mod configuration;
 mod console;
+mod damage;
 mod examples;
 mod failing;
 mod forge;

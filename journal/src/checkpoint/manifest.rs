@@ -5,7 +5,6 @@
 //! before (4). All numbers are little-endian. Names follow from kind and number, so a manifest
 //! cannot name a file outside its directory.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -182,7 +181,7 @@ fn decode_table(bytes: &[u8]) -> Option<NamedTable> {
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
+    files::open_to_read(path)?.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

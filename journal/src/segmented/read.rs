@@ -84,12 +84,14 @@ fn attempt<F: Fold>(
         }
     };
     let end = state.view.as_ref().map_or(0, |view| view.end().seq);
-    let too_short = fold.position().seq > end || head.is_some_and(|head| head.mark.seq > end);
+    let too_short = fold.position().seq > end
+        || head.is_some_and(|head| head.mark.seq > end)
+        || journal.proofs.iter().any(|proof| proof.position.seq > end);
     Ok(match &stop {
         _ if too_short => Reading::TooShort,
         Stop::End => Reading::Whole,
         Stop::Bad(_) => Reading::BadTail(match &state.view {
-            Some(view) => torn::check(view, fold.position(), head.as_ref(), &stop).is_ok(),
+            Some(view) => torn::check(journal, view, fold.position(), head.as_ref(), &stop).is_ok(),
             None => false,
         }),
     })
@@ -111,7 +113,7 @@ fn judge<F: Fold>(
     let head = state.read_head(journal)?;
     let judged = transact::advance(journal, state, fold, head.as_ref()).and_then(|stop| {
         let view = state.view.as_ref().ok_or(JournalError::Poisoned)?;
-        torn::check(view, fold.position(), head.as_ref(), &stop)
+        torn::check(journal, view, fold.position(), head.as_ref(), &stop)
     });
     match judged {
         Err(JournalError::Damaged { path, seq, offset, what }) if lock.is_none() => {

@@ -1,7 +1,8 @@
 //! What a holder of the lock makes of a log that does not end well.
 //!
 //! ```text
-//!  ends below HEAD, or below the fold         damage
+//!  ends below HEAD, below the fold, or below  damage
+//!    what a checkpoint or the store includes
 //!  bad frame that HEAD, or any later frame,   damage
 //!    calls durable
 //!  seal whose next segment is not there       damage
@@ -49,7 +50,7 @@ pub(super) fn judge<F: Fold>(
     writer: &Writer,
 ) -> Result<Option<Cut>, JournalError> {
     let view = state.view.as_ref().ok_or(JournalError::Poisoned)?;
-    check(view, fold.position(), head, &stop)?;
+    check(journal, view, fold.position(), head, &stop)?;
     match stop {
         Stop::End => {
             if !state.swept {
@@ -68,6 +69,7 @@ pub(super) fn judge<F: Fold>(
 
 /// Refuses a log that lacks what was durable. Final only for a holder of the lock.
 pub(super) fn check(
+    journal: &SegmentedJournal,
     view: &View,
     folded: Position,
     head: Option<&Head>,
@@ -87,6 +89,12 @@ pub(super) fn check(
     }
     if folded.seq > end {
         return Err(view.damaged(format!("{fault}, though there is a state of seq {}", folded.seq)));
+    }
+    if let Some(proof) = journal.proofs.iter().find(|proof| proof.position.seq > end) {
+        let (path, seq) = (proof.path.display(), proof.position.seq);
+        return Err(
+            view.damaged(format!("{fault}, though {path} proves that seq {seq} was durable"))
+        );
     }
     match stop {
         Stop::End => Ok(()),

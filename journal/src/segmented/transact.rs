@@ -125,7 +125,7 @@ fn write_what_was_read<F: Fold>(
     let head = check_place(journal, state)?;
     let stop = advance(journal, state, fold, head.as_ref())?;
     let view = state.view.as_mut().ok_or(JournalError::Poisoned)?;
-    torn::check(view, fold.position(), head.as_ref(), &stop)?;
+    torn::check(journal, view, fold.position(), head.as_ref(), &stop)?;
     if view.pending().is_empty() {
         return Ok(None);
     }

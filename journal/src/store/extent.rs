@@ -5,7 +5,7 @@
 //! more.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::files;
@@ -78,6 +78,17 @@ impl Extent {
     }
 }
 
+/// Nothing there, or something else than a file.
+fn is_no_stamp(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files::open_to_read(path)?.take(STAMP_LEN as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// What a generation had when it was last flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -89,9 +100,9 @@ pub(super) struct Stamp {
 impl Stamp {
     /// Reads the stamp in a generation's directory; `None` if it is not there or not whole.
     pub(super) fn read(dir: &Path) -> io::Result<Option<Self>> {
-        match fs::read(dir.join("STAMP")) {
+        match read_bounded(&dir.join("STAMP")) {
             Ok(bytes) => Ok(Self::decode(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_no_stamp(error.kind()) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -99,7 +110,7 @@ impl Stamp {
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
         let path = dir.join("STAMP");
         let writing = files::writing_path(&path);
-        fs::write(&writing, self.encode())?;
+        files::create(&writing)?.write_all(&self.encode())?;
         fs::rename(writing, path)
     }
 

@@ -68,6 +68,7 @@ impl Generation {
         let io = |doing| {
             move |source| Unfit::Error(io_error(&dir_of(journal_dir, first), doing, source))
         };
+        only_files(&dir).map_err(io("look through"))??;
         let stamp = Stamp::read(&dir).map_err(io("read the stamp in"))?;
         // sled would quietly make a new, empty database.
         let db_len =
@@ -329,6 +330,39 @@ fn unfit(dir: &Path, fault: Fault) -> Unfit {
     match fault {
         Fault::Io(source) => Unfit::Error(io_error(dir, "use", source)),
         Fault::Damage(what) => damaged(what),
+    }
+}
+
+/// Refuses what sled would wait for, or follow to somewhere else: pipes, devices, links.
+fn only_files(dir: &Path) -> io::Result<Result<(), Unfit>> {
+    let strange = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Err(damaged(format!("`{name}` is neither a file nor a directory of its own"))))
+    };
+    if !fs::symlink_metadata(dir)?.is_dir() {
+        return strange(dir);
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let (kind, path) = (entry.file_type()?, entry.path());
+        let is_blobs = entry.file_name() == "blobs";
+        if kind.is_dir() && is_blobs {
+            if let Err(unfit) = only_files(&path)? {
+                return Ok(Err(unfit));
+            }
+        } else if !kind.is_file() {
+            return strange(&path);
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Says whether sled may open what is in `dir`.
+pub(super) fn is_plain(dir: &Path) -> Result<(), String> {
+    match only_files(dir) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(unfit)) => Err(format!("{unfit:?}")),
+        Err(error) => Err(error.to_string()),
     }
 }
 

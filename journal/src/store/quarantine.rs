@@ -61,14 +61,14 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     files::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             copy_tree(&entry.path(), &target)?;
-        } else {
+        } else if entry.file_type()?.is_file() {
             fs::copy(entry.path(), &target)?;
             File::open(&target)?.sync_all()?;
         }

@@ -1,12 +1,11 @@
 //! `cocoon journal verify`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cocoon_journal::checkpoint::{Checkpoint, Stub};
 use cocoon_journal::inspect::{Fault, FaultKind, Inspector, Piece, SeenFrame, SeenSegment};
-use cocoon_journal::{Hash, Position, store};
+use cocoon_journal::{Position, store};
 use serde_json::{Value, json};
 
 use super::JournalArg;
@@ -39,8 +38,6 @@ struct Findings {
     moved_before: Option<u64>,
     /// The last frame that the event store says to have.
     store: Position,
-    /// Hashes of frames that something derived says to include last.
-    hashes: BTreeMap<u64, Option<Hash>>,
 }
 
 struct Segment {
@@ -89,19 +86,16 @@ impl Findings {
             store: store::position(dir).unwrap_or_default(),
             ..Self::default()
         };
-        let derived = findings.checkpoints.iter().chain([&findings.store.seq]);
-        findings.hashes = derived.map(|seq| (*seq, None)).collect();
         for piece in pieces.by_ref() {
             match piece {
                 Piece::Segment(segment) => findings.segment(&segment),
                 Piece::Frame(seen) => findings.frame(dir, &seen),
-                Piece::Fault(fault) => findings.fault(dir, &fault),
+                Piece::Fault(fault) => findings.fault(&fault),
             }
         }
         findings.last = pieces.reached();
         findings.judge_beginning(dir);
         findings.judge_checkpoints(dir);
-        findings.judge_store(dir);
         Ok(findings)
     }
 
@@ -120,9 +114,6 @@ impl Findings {
     fn frame(&mut self, dir: &Path, seen: &SeenFrame) {
         let last = seen.frame.last_seq();
         self.events += u64::from(seen.frame.header.count);
-        if let Some(hash) = self.hashes.get_mut(&last) {
-            *hash = Some(seen.hash);
-        }
         if let Some(segment) = self.segments.last_mut() {
             segment.frames += 1;
             segment.events += u64::from(seen.frame.header.count);
@@ -137,14 +128,14 @@ impl Findings {
                 let next = if unknown {
                     "install the version of cocoon that wrote it, or a newer one".to_owned()
                 } else {
-                    keep(dir)
+                    mend()
                 };
                 self.problem(&path, seen.offset, seq, &error.to_string(), next);
             }
         }
     }
 
-    fn fault(&mut self, dir: &Path, fault: &Fault) {
+    fn fault(&mut self, fault: &Fault) {
         let next = match fault.kind {
             FaultKind::Tail => {
                 "nothing: the next command that writes puts it aside and goes on".to_owned()
@@ -159,7 +150,7 @@ impl Findings {
                     fault.path.display()
                 )
             }
-            _ => keep(dir),
+            _ => mend(),
         };
         self.problems.push(Problem {
             what: fault_json(fault),
@@ -205,49 +196,21 @@ impl Findings {
     fn lost_beginning(&mut self, dir: &Path, what: &str) {
         let begins_at = self.segments.first().map_or(1, |segment| segment.first);
         let path = dir.join(format!("seg/{begins_at:020}.seg"));
-        self.problem(&path, 0, begins_at, what, keep(dir));
+        self.problem(&path, 0, begins_at, what, mend());
     }
 
-    /// A checkpoint must be whole, and stand on a frame that is there.
+    /// A checkpoint must be whole. That it stands on a frame which is there was judged with the log.
     fn judge_checkpoints(&mut self, dir: &Path) {
         for seq in self.checkpoints.clone() {
             let path: PathBuf = dir.join(format!("ckpt/{seq:020}.ckpt"));
             let opened = Checkpoint::open(dir, seq);
-            let checked = opened.and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint));
-            let hash = self.hashes.get(&seq).copied().flatten();
-            let begins_at = self.segments.first().map_or(1, |segment| segment.first);
-            match checked {
-                Err(error) => {
-                    let next = format!(
-                        "rm {}: the journal has all that it had, and another is made in time",
-                        path.display()
-                    );
-                    self.problem(&path, 0, seq, &error.to_string(), next);
-                }
-                Ok(_) if seq > self.last.seq => {
-                    let what =
-                        format!("it is ahead of the log, which ends at seq {}", self.last.seq);
-                    self.problem(&path, 0, seq, &what, keep(dir));
-                }
-                Ok(checkpoint) if seq >= begins_at && hash != Some(checkpoint.position().hash) => {
-                    self.problem(&path, 0, seq, "it belongs to another history", keep(dir));
-                }
-                Ok(_) => {}
+            if let Err(error) = opened.and_then(|checkpoint| checkpoint.verify()) {
+                let next = format!(
+                    "rm {}: the journal has all that it had, and another is made in time",
+                    path.display()
+                );
+                self.problem(&path, 0, seq, &error.to_string(), next);
             }
-        }
-    }
-
-    /// The store follows the log: it is never ahead of it, and never has another frame.
-    fn judge_store(&mut self, dir: &Path) {
-        let Position { seq, hash } = self.store;
-        let (path, ends_at) = (dir.join("sled"), self.last.seq);
-        let begins_at = self.segments.first().map_or(1, |segment| segment.first);
-        if seq > ends_at {
-            let what = format!("the event store has seq {seq}, and the log ends at seq {ends_at}");
-            self.problem(&path, 0, ends_at.saturating_add(1), &what, keep(dir));
-        } else if seq >= begins_at && self.hashes.get(&seq).copied().flatten() != Some(hash) {
-            let what = "the event store has another frame there than the log";
-            self.problem(&path, 0, seq, what, keep(dir));
         }
     }
 
@@ -325,10 +288,7 @@ impl Findings {
     }
 }
 
-/// What to do where history is lost.
-fn keep(dir: &Path) -> String {
-    let dir = dir.display();
-    format!(
-        "stop all commands of this root, `cp -a {dir} {dir}.damaged`, and see what is left with `cocoon replay --journal {dir}.damaged`"
-    )
+/// What to do where history is damaged.
+fn mend() -> String {
+    "`cocoon journal repair --dry-run` says what can be put back, and `cocoon journal repair` does it; `cocoon replay` shows what is left".to_owned()
 }
