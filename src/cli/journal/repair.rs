@@ -38,7 +38,7 @@ pub(super) fn run(args: &RepairArgs, global: Global) -> Result<(), CliError> {
                 given.display()
             )));
         }
-        Some(given) => (None, crate::replay::locate(given)),
+        Some(given) => (None, crate::replay::locate(given)?),
         None => {
             let root_dir = global.settings()?.root_dir;
             (Home::uuid_of(&root_dir)?, root_dir.join("journal"))
@@ -48,7 +48,11 @@ pub(super) fn run(args: &RepairArgs, global: Global) -> Result<(), CliError> {
         journal: cocoon_journal::Options { root, ..effect::journal_options() },
         dry_run: args.dry_run,
         accept_loss: args.accept_loss,
-        copies: args.from.iter().map(|copy| crate::replay::locate(copy)).collect(),
+        copies: args
+            .from
+            .iter()
+            .map(|copy| crate::replay::locate(copy))
+            .collect::<Result<_, _>>()?,
     };
     match repair(&dir, &options) {
         Ok(found) => {
