@@ -21,6 +21,10 @@
 //! Plain threads: the engine is blocking by design, and the loop must not wait for it. Only the API runs on tokio, on one
 //! thread, because hyper does.
 //!
+//! A root may be removed under it, and another be made in its place. It then ends at the next waking, with an error that a
+//! service manager starts it again for, and has touched nothing of the new one: its lock file is no longer the root's.
+//! If only its socket is removed, it makes that again.
+//!
 //! Its own life is journalled. While it lives it overwrites a heartbeat file; the next daemon copies that into its
 //! `SupervisorStarted`, so that the journal tells until when the one before was there, however it ended.
 
@@ -31,6 +35,7 @@ use std::time::Duration;
 use cocoon_model::command::Command;
 
 use crate::engine::{Caller, Engine, EngineError};
+use crate::host::lock::{LockGuard, Locks};
 
 mod api;
 mod board;
@@ -70,6 +75,15 @@ pub enum DaemonError {
         /// Who it is, where that is recorded.
         who: Option<String>,
     },
+    /// The root is not the one that it began with.
+    #[error(
+        "the root {} was removed under the daemon, and perhaps made anew; the daemon has ended and touched nothing of what is there now. `cocoon daemon` starts one for it",
+        path.display()
+    )]
+    RootGone {
+        /// The root directory.
+        path: PathBuf,
+    },
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -101,11 +115,12 @@ impl DaemonError {
 pub fn run(engine: Engine, options: &Options) -> Result<(), DaemonError> {
     let caller = Caller::new(VERB, None)?;
     let lock = engine.locks().daemon(&caller.holder()?).map_err(EngineError::from)?;
-    let _lock = lock.map_err(|busy| DaemonError::AlreadyRunning {
+    let lock = lock.map_err(|busy| DaemonError::AlreadyRunning {
         who: busy.holder.map(|holder| holder.to_string()),
     })?;
     let signals = poller::block_signals()?;
     poller::raise_descriptor_limit();
+    let place = Place::new(engine.locks().clone(), lock);
     let engine = Arc::new(engine);
     let board = Arc::new(board::Board::new(options.reconcile_interval));
     let api = match &options.api_socket {
@@ -125,12 +140,34 @@ pub fn run(engine: Engine, options: &Options) -> Result<(), DaemonError> {
         heartbeat,
         signals,
         api,
+        place.clone(),
     )?;
     let outcome = supervisor.run();
     drop(supervisor);
     outcome?;
+    if !place.is_ours() {
+        return Err(DaemonError::RootGone { path: engine.settings().root_dir.clone() });
+    }
     engine.submit(&caller, &Command::StopSupervising)?;
     Ok(())
+}
+
+/// The daemon's place in its root: the lock that it holds.
+#[derive(Debug, Clone)]
+struct Place {
+    locks: Locks,
+    lock: Arc<LockGuard>,
+}
+
+impl Place {
+    fn new(locks: Locks, lock: LockGuard) -> Self {
+        Self { locks, lock: Arc::new(lock) }
+    }
+
+    /// Whether the root is still the one that the lock was taken in.
+    fn is_ours(&self) -> bool {
+        self.locks.is_daemon_of(&self.lock)
+    }
 }
 
 /// Journals the beginning, with what is known of the one before.

@@ -259,6 +259,10 @@ impl Table {
         self.read(&mut bytes, 0, Place::Header)?;
         match footer::header_format(&bytes) {
             Some(1..=TABLE_FORMAT) => Ok(()),
+            // The header has no checksum; the footer has one, and names the format too.
+            Some(1..) if self.read_footer(len).is_ok() => {
+                Err(self.damaged(Place::Header, "it names another format than the footer"))
+            }
             Some(found @ 1..) => Err(TableError::Unsupported { path: self.path.clone(), found }),
             _ => Err(self.damaged(Place::Header, "it does not begin as a table does")),
         }

@@ -160,11 +160,12 @@ impl Worker {
 
     /// Writes a checkpoint from a state of its own, so that nobody waits for it; then the daemon's state stands on it.
     fn tend(&mut self, seq: u64) {
-        let tended = Ledger::open(&self.engine.journal_dir()).and_then(|mut ledger| {
-            ledger.refresh()?;
-            ledger.tend();
-            self.engine.ledger().rebase()
-        });
+        let tended = Ledger::open_existing(&self.engine.journal_dir(), self.engine.root_uuid())
+            .and_then(|mut ledger| {
+                ledger.refresh()?;
+                ledger.tend();
+                self.engine.ledger().rebase()
+            });
         match tended {
             Ok(()) => self.checkpoint = seq,
             Err(error) => tracing::warn!("no checkpoint was written: {error}"),
@@ -173,7 +174,7 @@ impl Worker {
 
     fn feed(&mut self) -> Result<(), EngineError> {
         if self.feed.is_none() {
-            self.feed = open_feed(&self.engine.journal_dir())?;
+            self.feed = open_feed(&self.engine.journal_dir(), self.engine.root_uuid())?;
         }
         let Some((sender, _)) = &self.feed else { return Ok(()) };
         let durable = self.engine.ledger().journal().durable()?;
@@ -185,12 +186,13 @@ impl Worker {
 }
 
 /// The store with its thread; `None` if another process has it.
-fn open_feed(journal_dir: &Path) -> Result<Option<Feed>, EngineError> {
+fn open_feed(journal_dir: &Path, root: uuid::Uuid) -> Result<Option<Feed>, EngineError> {
     let options = StoreOptions { boundary: effect::journal_boundary };
     let store = Store::try_open_with(journal_dir, options)
         .map_err(|error| EngineError::Host(error.to_string()))?;
     let Some(store) = store else { return Ok(None) };
-    let source = SegmentedJournal::open(journal_dir, Options::default())?;
+    let of_root = Options { root: Some(root), ..Options::default() };
+    let source = SegmentedJournal::open_existing(journal_dir, of_root)?;
     let report = |outcome: Result<cocoon_journal::store::CaughtUp, _>| match outcome {
         Ok(caught_up) => tell_repairs(&caught_up.repairs),
         Err(error) => tracing::warn!("the event store does not follow: {error}"),

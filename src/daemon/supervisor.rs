@@ -20,7 +20,7 @@ use super::patience::Patience;
 use super::poller::{FIRST_PROCESS, JOURNAL, Poller, SIGNAL, Token, WAKER, Waker};
 use super::watches::{Exit, Role, Watches};
 use super::workers::{Settled, Workers};
-use super::{DaemonError, Options};
+use super::{DaemonError, Options, Place};
 use crate::engine::follow::{ChangeKind, Follower, Update};
 use crate::engine::gc::Settling;
 use crate::engine::observe::host_identity;
@@ -43,6 +43,7 @@ pub(super) struct Supervisor {
     heartbeat: Heartbeat,
     notifier: Notifier,
     signals: SignalFd,
+    place: Place,
     poller: Poller,
     waker: Waker,
     follower: Option<Follower>,
@@ -75,6 +76,7 @@ impl Supervisor {
         heartbeat: Heartbeat,
         signals: SignalFd,
         api: Option<Serving>,
+        place: Place,
     ) -> Result<Self, DaemonError> {
         let poller = Poller::new()?;
         let waker = Waker::new()?;
@@ -91,6 +93,7 @@ impl Supervisor {
             heartbeat,
             notifier: Notifier::from_environment(),
             signals,
+            place,
             poller,
             waker,
             follower: None,
@@ -111,7 +114,7 @@ impl Supervisor {
         })
     }
 
-    /// Supervises until a signal says stop.
+    /// Supervises until a signal says stop, or the root is gone.
     pub(super) fn run(&mut self) -> Result<(), DaemonError> {
         self.do_what_is_due();
         self.notifier.tell("READY=1");
@@ -122,6 +125,10 @@ impl Supervisor {
             if woken.contains(&SIGNAL) && matches!(self.signals.read_signal(), Ok(Some(_))) {
                 self.notifier.tell("STOPPING=1");
                 tracing::info!("stopping; VMs go on running");
+                return Ok(());
+            }
+            // Whatever follows would act on another root.
+            if !self.place.is_ours() {
                 return Ok(());
             }
             self.exits(&woken);

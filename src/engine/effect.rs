@@ -3,8 +3,8 @@
 //! Whatever changes the world beside the journal (files, processes, hypervisors) goes through [`perform`], under a name.
 //! That is also where the crash points sit, one on each side: with the feature `crash-points`, the environment variable
 //! `COCOON_CRASH_AT` names the boundary, or gives its number counted from 1, at which the process kills itself with
-//! SIGKILL; `COCOON_CRASH_LOG` names a file to which every boundary passed is appended, one a line. Without the feature
-//! both sides are empty.
+//! SIGKILL; `COCOON_STOP_AT` likewise names one at which it stops itself with SIGSTOP; `COCOON_CRASH_LOG` names a file to
+//! which every boundary passed is appended, one a line. Without the feature both sides are empty.
 
 /// Performs an effect.
 pub fn perform<T>(name: &'static str, effect: impl FnOnce() -> T) -> T {
@@ -63,9 +63,12 @@ pub fn journal_boundary(name: &'static str) {
 mod crash {
     use std::fs::OpenOptions;
     use std::io::Write as _;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use nix::sys::signal::{Signal, raise};
 
     static PASSED: AtomicU64 = AtomicU64::new(0);
+    static STOPPED: AtomicBool = AtomicBool::new(false);
 
     /// Segments as short as a test wants them.
     pub(super) fn shortened(options: cocoon_journal::Options) -> cocoon_journal::Options {
@@ -86,9 +89,15 @@ mod crash {
             // The log only serves the tests; a test that misses lines fails by itself.
             let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
         }
-        let Ok(at) = std::env::var("COCOON_CRASH_AT") else { return };
-        if at == name || at == number.to_string() {
-            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        let is_at = |variable| {
+            std::env::var(variable).is_ok_and(|at| at == name || at == number.to_string())
+        };
+        // Once: whoever continues it does not look whether it comes by there again.
+        if is_at("COCOON_STOP_AT") && !STOPPED.swap(true, Ordering::SeqCst) {
+            let _ = raise(Signal::SIGSTOP);
+        }
+        if is_at("COCOON_CRASH_AT") {
+            let _ = raise(Signal::SIGKILL);
         }
     }
 }

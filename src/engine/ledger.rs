@@ -70,23 +70,31 @@ impl Ledger {
     /// # Errors
     /// Those of the journal.
     pub fn open(dir: &Path) -> Result<Self, EngineError> {
-        Self::open_with(dir, options(None))
+        Self::on(dir, SegmentedJournal::open(dir, options(None))?, None)
     }
 
-    /// Opens the journal of the root with this uuid; one that belongs to another root is refused.
+    /// As [`open`](Self::open), for a journal that must be there and belong to the root with this uuid.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub fn open_existing(dir: &Path, root: Uuid) -> Result<Self, EngineError> {
+        Self::on(dir, SegmentedJournal::open_existing(dir, options(Some(root)))?, Some(root))
+    }
+
+    /// As [`open`](Self::open), for the root with this uuid; a journal that belongs to another is refused.
     ///
     /// # Errors
     /// Those of the journal.
     pub fn of_root(dir: &Path, root: Uuid) -> Result<Self, EngineError> {
-        Self::open_with(dir, options(Some(root)))
+        Self::on(dir, SegmentedJournal::open(dir, options(Some(root)))?, Some(root))
     }
 
-    fn open_with(dir: &Path, options: Options) -> Result<Self, EngineError> {
+    fn on(dir: &Path, journal: SegmentedJournal, root: Option<Uuid>) -> Result<Self, EngineError> {
         let beside = dir.parent().unwrap_or(dir).join(WITNESS);
-        let witness = options.root.map(|root| Witness::new(&beside, root));
+        let witness = root.map(|root| Witness::new(&beside, root));
         let mut ledger = Self {
             dir: dir.to_owned(),
-            journal: SegmentedJournal::open(dir, options)?,
+            journal,
             fold: StateFold::default(),
             checkpoint: Position::default(),
             first_read: None,
@@ -319,7 +327,7 @@ impl Ledger {
     /// A failure may leave the fold ahead of the disk: it is dropped, and built anew from what is there.
     fn failed(&mut self, error: JournalError) -> EngineError {
         let root = self.journal.root();
-        if let Ok(journal) = SegmentedJournal::open(&self.dir, options(Some(root))) {
+        if let Ok(journal) = SegmentedJournal::open_existing(&self.dir, options(Some(root))) {
             self.journal = journal;
         }
         if let Err(error) = self.rebase() {
@@ -479,7 +487,7 @@ fn fill_frame(
 /// # Errors
 /// Those of the journal.
 pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
-    let journal = SegmentedJournal::open(dir, options(None))?;
+    let journal = SegmentedJournal::open_existing(dir, options(None))?;
     let frames = match journal.frames_from(1) {
         Err(JournalError::HistoryBegins { first, .. }) => journal.frames_from(first)?,
         frames => frames?,

@@ -320,6 +320,12 @@ impl Locks {
         Ok(taken.map(|held| LockGuard { held }))
     }
 
+    /// Whether a lock taken by [`daemon`](Self::daemon) is still that of this root: the root may have been removed, and
+    /// another made in its place, under a living daemon.
+    pub fn is_daemon_of(&self, guard: &LockGuard) -> bool {
+        guard.held.is_at(&self.daemon_target().path).unwrap_or(false)
+    }
+
     /// Whether a daemon serves this root.
     pub fn observe_daemon(&self) -> Result<Observed, LockError> {
         file::observe(&self.daemon_target().path, Mode::Shared)

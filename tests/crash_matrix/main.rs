@@ -15,7 +15,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod actors;
-mod filled;
 mod matrix;
 mod verbs;
 

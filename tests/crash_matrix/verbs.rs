@@ -5,9 +5,7 @@ use std::process::Command;
 
 use cocoon_model::record::VmState;
 use cocoon_test_world::world::{DISK, IMAGE};
-use cocoon_test_world::{Ran, World, processes};
-
-use crate::filled;
+use cocoon_test_world::{Ran, World, filled, processes};
 
 /// The name of the VM that each verb is about.
 pub(crate) const NAME: &str = "a";

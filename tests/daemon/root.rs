@@ -26,10 +26,15 @@ impl Root {
     /// A root over the fake VMM, with an image `guest`.
     pub(crate) fn new() -> Self {
         let root = Self::with_vmm(cocoon_fake_vmm::find::fake_vmm());
-        let payload = root.path().join("payload");
-        std::fs::write(&payload, "kernel").unwrap();
-        root.import(&payload, &payload);
+        root.import_payload();
         root
+    }
+
+    /// Imports the image `guest`.
+    pub(crate) fn import_payload(&self) {
+        let payload = self.path().join("payload");
+        std::fs::write(&payload, "kernel").unwrap();
+        self.import(&payload, &payload);
     }
 
     pub(crate) fn with_vmm(vmm: PathBuf) -> Self {

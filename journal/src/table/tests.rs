@@ -95,6 +95,13 @@ fn a_newer_format_is_named_and_not_called_damage() {
     let (_dir, path) = scratch(&numbered(3, 10));
     let mut bytes = fs::read(&path).unwrap();
     bytes[8] = 9;
+    fs::write(&path, &bytes).unwrap();
+    let error = Table::open(&path).unwrap_err();
+    assert!(error.is_damage(), "one that ends as format 1 is none of a newer format: {error}");
+    let (footer, crc) = (bytes.len() - footer::FOOTER_LEN, bytes.len() - 4);
+    bytes[footer + 8] = 9;
+    let checksum = crc32fast::hash(&bytes[footer..crc]).to_le_bytes();
+    bytes[crc..].copy_from_slice(&checksum);
     fs::write(&path, bytes).unwrap();
     let error = Table::open(&path).unwrap_err();
     assert!(matches!(error, TableError::Unsupported { found: 9, .. }), "{error}");

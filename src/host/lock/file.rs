@@ -64,6 +64,13 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Whether `path` still names the file that is locked.
+    pub(super) fn is_at(&self, path: &Path) -> Result<bool, LockError> {
+        is_at_path(path, &self.file)
+    }
+}
+
 impl AsFd for Held {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -4,6 +4,7 @@
 //!   World      root, run and log directory under a short path; ends its own VMMs when dropped
 //!     Ran      what one process came to
 //!   History    the state as folded by the judge of invariants, from the journal alone
+//!   filled     a journal that the next decision fills
 //!   Findings   what is wrong: in the journal, in the directories, among processes, locks and blobs
 //! ```
 //!
@@ -16,6 +17,7 @@
     reason = "serves tests alone: what cannot be set up or read ends the test"
 )]
 
+pub mod filled;
 pub mod findings;
 pub mod history;
 pub mod processes;
