@@ -68,6 +68,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
+    #[expect(clippy::too_many_arguments, reason = "each is another part, given once")]
     pub(super) fn new(
         engine: Arc<Engine>,
         caller: Caller,
