@@ -227,9 +227,15 @@ pub fn kind_info(kind: u16) -> Option<&'static KindInfo> {
 #[must_use]
 pub fn doubt(entry: &Entry) -> Option<&'static str> {
     match entry.kind {
+        reserved::JOURNAL_SALVAGED if lost_nothing(entry) => None,
         reserved::JOURNAL_SALVAGED => Some("the journal was salvaged, and events of it are lost"),
         reserved::JOURNAL_RESTORED => Some("the journal was restored from a backup"),
         reserved::JOURNAL_IMPORTED => Some("the journal was imported"),
         _ => None,
     }
+}
+
+/// Whether a salvage put back everything, from what was kept elsewhere.
+fn lost_nothing(entry: &Entry) -> bool {
+    matches!(JournalEvent::from_entry(entry), Some(JournalEvent::Salvaged { lost: 0, .. }))
 }

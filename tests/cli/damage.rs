@@ -100,6 +100,8 @@ fn flipped_bits_are_named_and_put_back() {
     assert_eq!(told.stdout.matches("JournalSalvaged").count(), 4, "{told:?}");
     let nothing = sandbox.cocoon(["journal", "repair"]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (0, "nothing is wrong with the log\n"));
+    let collected = sandbox.cocoon(["gc"]);
+    assert_eq!(collected.code, 0, "nothing was lost, so nothing is in doubt: {collected:?}");
 }
 
 #[test]
@@ -143,6 +145,9 @@ fn a_loss_is_gone_on_from_only_when_it_is_accepted() {
     assert!(left.stdout.lines().count() > 3, "what is left of it can be read: {left:?}");
     let told = sandbox.cocoon(["replay"]);
     assert!(told.stdout.contains("JournalSalvaged"), "{told:?}");
+    sandbox.cocoon(["gc"]).says(1, "`cocoon adopt");
+    assert_eq!(sandbox.cocoon(["adopt", "--yes"]).code, 0);
+    assert_eq!(sandbox.cocoon(["gc"]).code, 0, "the root is confirmed");
 }
 
 #[test]
