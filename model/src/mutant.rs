@@ -1,6 +1,6 @@
 //! Historical faults that can be put back on purpose, to see that the checker finds them.
 //!
-//! Each stands at the very line where it once lived, behind the feature `mutants`; without that feature [`on`] is a
+//! Each stands at the very line where it once lived, behind the feature `mutants`; without that feature `on` is a
 //! constant `false`, and nothing of them is compiled into the product.
 
 /// One fault.

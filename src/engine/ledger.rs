@@ -45,6 +45,9 @@ fn options(root: Option<Uuid>) -> Options {
     Options { root, ..effect::journal_options() }
 }
 
+/// Events that a command puts into the store at most: some tenths of a second.
+const FED_AT_ONCE: u64 = 2 * STORE_EVERY;
+
 /// Events after which a command looks at how far the store is behind.
 const LOOK_AT_STORE_EVERY: Seq = 256;
 
@@ -409,8 +412,28 @@ impl Ledger {
         let Some(mut store) = Store::try_open_with(&self.dir, options).map_err(told)? else {
             return Ok(());
         };
-        tell_repairs(&store.catch_up(&self.journal, durable).map_err(told)?.repairs);
+        let until = self.next_feed(store.position().map_err(told)?.seq, durable)?;
+        tell_repairs(&store.catch_up(&self.journal, until).map_err(told)?.repairs);
         Ok(())
+    }
+
+    /// How far the store is brought from `stored`: whoever gave the command waits for its process to end, so a store that
+    /// was lost, or left behind by a long past, is caught up with by many commands, or by the daemon.
+    fn next_feed(&self, stored: Seq, durable: Position) -> Result<Position, EngineError> {
+        let goal = stored.saturating_add(FED_AT_ONCE);
+        if goal >= durable.seq {
+            return Ok(durable);
+        }
+        let mut frames = match self.journal.frames_from(goal) {
+            Err(JournalError::HistoryBegins { first, .. }) => {
+                self.journal.frames_from(first.saturating_add(FED_AT_ONCE))
+            }
+            frames => frames,
+        }?;
+        match frames.next() {
+            Some(frame) => frame.map(|(frame, hash)| frame.position(hash)).map_err(Into::into),
+            None => Ok(durable),
+        }
     }
 }
 
@@ -511,3 +534,6 @@ pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
     }
     Ok(named)
 }
+
+#[cfg(test)]
+mod tests;
