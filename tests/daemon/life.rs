@@ -1,8 +1,5 @@
 //! The daemon's own life: started, killed, stopped, doubled.
 
-use std::path::Path;
-
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -111,31 +108,6 @@ fn a_socket_path_that_is_too_long_is_refused_with_the_way_out() {
     let refused = root.run(&["daemon", "--api-socket", &long]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--api-socket"));
-}
-
-/// Waits until there is something at a path, whose directory is there.
-fn await_path(path: &Path) {
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
-    let comes = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CREATE;
-    inotify.add_watch(path.parent().unwrap(), comes).unwrap();
-    while !path.exists() {
-        inotify.read_events().unwrap();
-    }
-}
-
-#[test]
-fn a_socket_that_somebody_removed_comes_back() {
-    let root = Root::new();
-    let daemon = root.daemon(NEVER);
-    let events = daemon.events(None);
-    events.next();
-    let socket = root.root_dir().join("run/cocoond.sock");
-    std::fs::remove_file(&socket).unwrap();
-    await_path(&socket);
-    daemon.get_json("/healthz");
-    root.ok(&birth("create", "a"));
-    assert_eq!(events.until("ADDED", "a").len(), 1, "streams from before go on");
-    daemon.stop();
 }
 
 #[test]
