@@ -168,8 +168,20 @@ impl Table {
     /// # Errors
     /// [`TableError::Io`], [`TableError::Damaged`] or [`TableError::Unsupported`].
     pub fn open(path: &Path) -> Result<Self, TableError> {
+        let file = files::open_to_read(path).map_err(|source| TableError::Io {
+            path: path.to_owned(),
+            doing: "open",
+            source,
+        })?;
+        Self::of_file(file, path)
+    }
+
+    /// As [`open`](Self::open), of an open file, which errors call `path`.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn of_file(file: File, path: &Path) -> Result<Self, TableError> {
         let io = |doing, source| TableError::Io { path: path.to_owned(), doing, source };
-        let file = files::open_to_read(path).map_err(|error| io("open", error))?;
         let len = file.metadata().map_err(|error| io("examine", error))?.len();
         let mut table = Self { path: path.to_owned(), file, footer: Footer::default(), root: None };
         table.read_header(len)?;

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Seek as _, SeekFrom};
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use cocoon_journal::bundle::{BundleReader, Bundled};
@@ -290,7 +289,7 @@ fn stub_of(reader: &mut BundleReader<impl Read>) -> Option<Stub> {
     }
     let mut memory = File::from(memfd_create("stub", MemfdFlags::CLOEXEC).ok()?);
     reader.copy_stub(&mut memory).ok()?;
-    Stub::open(Path::new(&format!("/proc/self/fd/{}", memory.as_raw_fd()))).ok()
+    Stub::of_file(memory, Path::new("the state at the beginning")).ok()
 }
 
 fn is_newer(fault: &bundle::BundleFault) -> bool {

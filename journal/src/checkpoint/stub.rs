@@ -11,7 +11,7 @@
 //! A stub is a checkpoint that is never merged or replaced by a later state, only by the stub of a later move: it is
 //! where folding begins if there is no later checkpoint, as the start of the journal is where nothing was moved.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -74,8 +74,19 @@ impl Stub {
     /// # Errors
     /// If it cannot be read, or is no stub.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let damaged = |what| CheckpointError::Damaged { path: path.to_owned(), what };
-        let table = Table::open(path)?;
+        Self::of_table(Table::open(path)?)
+    }
+
+    /// The stub in an open file, which errors call `path`.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn of_file(file: File, path: &Path) -> Result<Self, CheckpointError> {
+        Self::of_table(Table::of_file(file, path)?)
+    }
+
+    fn of_table(table: Table) -> Result<Self, CheckpointError> {
+        let damaged = |what| CheckpointError::Damaged { path: table.path().to_owned(), what };
         let bytes = table.get(POSITION)?.flatten();
         let position = bytes.as_deref().and_then(decode_position);
         let position = position.ok_or_else(|| damaged("it does not say where history begins"))?;
