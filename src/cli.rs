@@ -208,8 +208,7 @@ impl Global {
 /// The process ends next.
 fn tend(engine: Engine) {
     if engine.ledger().owes_tending() {
-        process::step_back();
-        engine.ledger().tend();
+        engine.ledger().tend(process::step_back);
     }
     // The kernel takes the folded state back faster than we could, piece by piece.
     std::mem::forget(engine);

@@ -23,6 +23,7 @@ use crate::checkpoint::{CheckpointError, Stub};
 use crate::cursor::Cursor;
 use crate::directory::{Directory, sync_dir};
 use crate::error::JournalError;
+use crate::files;
 use crate::frame::{Position, Seq, Writer};
 use crate::journal::{Journal as _, Proposal, Unfolded};
 use crate::segmented::{Options, SegmentedJournal, read_durable};
@@ -204,6 +205,10 @@ fn begin(path: &Path, writing: &Path) -> Result<File, BackupError> {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(BackupError::Busy { path: path.to_owned() }),
         Err(errno) => return Err(output(errno.into())),
+    }
+    // Who held it may have finished meanwhile: then this is the finished backup, under its own name.
+    if !files::names(writing, &file).map_err(output)? {
+        return begin(path, writing);
     }
     if !file.metadata().map_err(output)?.is_file() {
         return Err(output(io::Error::other(format!("{} is no file", writing.display()))));

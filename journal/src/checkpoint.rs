@@ -44,7 +44,7 @@ pub use stub::{Stub, StubContent};
 pub use writer::{CheckpointOptions, CheckpointWriter, Written};
 
 /// A checkpoint is due when so many events were applied since the last one.
-pub const CHECKPOINT_EVERY: u64 = 256;
+pub const CHECKPOINT_EVERY: u64 = 384;
 
 /// How often the directory is listed again when files vanish under a reader. Each time a writer
 /// must have published two checkpoints meanwhile.

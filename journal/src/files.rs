@@ -132,7 +132,7 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Held>> {
 
 /// Says whether `path` still names the file that was opened: a lock on a removed file guards
 /// nothing.
-fn names(path: &Path, file: &File) -> io::Result<bool> {
+pub(crate) fn names(path: &Path, file: &File) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {
         Ok(named) => Ok(named.dev() == held.dev() && named.ino() == held.ino()),

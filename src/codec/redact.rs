@@ -132,9 +132,13 @@ impl Redactor {
     }
 }
 
+/// Fields whose text names something whatever it looks like: a host by its id, for one.
+const NAMING: [&str; 2] = ["name", "machine"];
+
 fn is_harmless(field: &str, text: &str) -> bool {
     WORDS.contains(&field)
         || FORMATS.contains(&text)
         || text.is_empty()
-        || (field != "name" && (text.parse::<Id>().is_ok() || Uuid::parse_str(text).is_ok()))
+        || (!NAMING.contains(&field)
+            && (text.parse::<Id>().is_ok() || Uuid::parse_str(text).is_ok()))
 }

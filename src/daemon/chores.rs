@@ -163,7 +163,7 @@ impl Worker {
         let tended = Ledger::open_existing(&self.engine.journal_dir(), self.engine.root_uuid())
             .and_then(|mut ledger| {
                 ledger.refresh()?;
-                ledger.tend();
+                ledger.tend(|| {});
                 self.engine.ledger().rebase()
             });
         match tended {

@@ -184,6 +184,11 @@ impl Engine {
         let id = finding.id;
         let guard = self.locks().ops(id.as_str(), &caller.holder()?, caller.deadline())?;
         let now = self.look_again(finding)?;
+        if let Some(Finding { proposal: Proposal::CannotTell, remark, .. }) = &now {
+            return Err(EngineError::Host(format!(
+                "VM {id} can no longer be told: {remark}; see `cocoon doctor`, then give the command again"
+            )));
+        }
         let Some(found) = now.as_ref().and_then(|now| now.adopted(selection)) else {
             return Ok(false);
         };

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use cocoon_journal::archive::{Archive, ArchiveError, Archived, Before};
 use cocoon_journal::checkpoint::{CheckpointError, Stub};
 use cocoon_journal::{Fold as _, Frame, Position};
-use cocoon_model::event::{Event, ImageEvent, VmEvent};
 
 use super::base::{CheckpointBase, key_change};
 use super::effect::{self, perform};
 use super::fold::{FoldError, StateFold};
+use super::ledger::Named;
 use super::{Caller, Engine, EngineError};
 use crate::codec;
 
@@ -120,18 +120,12 @@ impl Remains {
 
     /// What a collector may remove is only what the journal has named, wherever that part of it is.
     fn remember(&mut self, frame: &Frame) -> Result<(), FoldError> {
+        let mut named = Named::default();
         for (_, entry) in frame.events() {
-            match codec::decode(entry)? {
-                Some(Event::Vm(id, VmEvent::Prereserved(_))) => {
-                    self.remembered.insert(vm_key(id.as_str()));
-                }
-                Some(Event::Image(_, ImageEvent::Imported(body))) => {
-                    let blobs = body.content.blobs().into_iter().map(|blob| blob_key(&blob.hash));
-                    self.remembered.extend(blobs);
-                }
-                _ => {}
-            }
+            named.learn(codec::decode(entry)?.as_ref());
         }
+        self.remembered.extend(named.vms.iter().map(|id| vm_key(id.as_str())));
+        self.remembered.extend(named.blobs.iter().map(|hash| blob_key(hash)));
         Ok(())
     }
 }
@@ -148,7 +142,7 @@ fn blob_key(hash: &str) -> Vec<u8> {
 }
 
 /// What history that was moved away had named.
-pub(super) fn remembered(dir: &Path, named: &mut super::ledger::Named) -> Result<(), EngineError> {
+pub(super) fn remembered(dir: &Path, named: &mut Named) -> Result<(), EngineError> {
     let Some(stub) = Stub::latest(dir).map_err(stub_error)? else { return Ok(()) };
     for name in stub.remembered() {
         let name = name.map_err(stub_error)?;

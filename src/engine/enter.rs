@@ -83,6 +83,8 @@ impl Engine {
         id: VmId,
         haste: Haste,
     ) -> Result<Rest, EngineError> {
+        // The wait for the lock may have been long.
+        self.require_confirmed()?;
         if let Some(record) = self.vm(id)? {
             self.refuse_older(caller, &record)?;
         }

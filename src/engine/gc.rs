@@ -63,7 +63,7 @@ impl Engine {
             })),
             Err(error) => collection.failures.push(error),
         }
-        match self.sweep_locks() {
+        match self.require_confirmed().and_then(|()| self.sweep_locks()) {
             Ok(swept) => collection.collected.extend(swept),
             Err(error) => collection.failures.push(error),
         }

@@ -281,6 +281,7 @@ impl Engine {
     pub fn remove_image(&self, id: ImageId, caller: &Caller) -> Result<(), EngineError> {
         self.require_confirmed()?;
         let lock = self.locks().images_exclusive(&caller.holder()?, caller.deadline())?;
+        self.require_confirmed()?;
         let began = self.ledger().refresh()?.image(id)?.is_some_and(|image| {
             // A removal that fails again has nothing new to tell the journal.
             image.core.removing.is_some()
@@ -321,6 +322,8 @@ impl Engine {
         let Some(lock) = self.locks().try_images_exclusive(&caller.holder()?)? else {
             return Ok(Vec::new());
         };
+        // What was collected before may have shown that the journal is an older one.
+        self.require_confirmed()?;
         let (going, staying): (Vec<_>, Vec<_>) =
             self.images()?.into_iter().partition(|image| image.core.removing.is_some());
         for image in &staying {

@@ -41,6 +41,22 @@ pub struct Named {
     pub blobs: BTreeSet<String>,
 }
 
+impl Named {
+    /// Takes in what an event names.
+    pub(super) fn learn(&mut self, event: Option<&Event>) {
+        match event {
+            Some(Event::Vm(id, VmEvent::Prereserved(_) | VmEvent::Adopted(_))) => {
+                self.vms.insert(*id);
+            }
+            Some(Event::Image(_, ImageEvent::Imported(body))) => {
+                let hashes = body.content.blobs().into_iter().map(|blob| blob.hash.clone());
+                self.blobs.extend(hashes);
+            }
+            _ => {}
+        }
+    }
+}
+
 fn options(root: Option<Uuid>) -> Options {
     Options { root, ..effect::journal_options() }
 }
@@ -364,19 +380,19 @@ impl Ledger {
     }
 
     /// Writes what is derived from the journal, if it is due and nobody else does: a checkpoint, then the store. Called
-    /// after the answer is out; a failure is told and changes nothing.
-    pub fn tend(&mut self) {
+    /// after the answer is out; a failure is told and changes nothing. `begins` is called before either is written.
+    pub fn tend(&mut self, begins: impl Fn()) {
         if self.checkpoint_is_due()
-            && let Err(error) = self.write_checkpoint()
+            && let Err(error) = self.write_checkpoint(&begins)
         {
             tracing::warn!("no checkpoint was written: {error}");
         }
-        if let Err(error) = self.feed_store() {
+        if let Err(error) = self.feed_store(&begins) {
             tracing::warn!("the event store was not brought up to date: {error}");
         }
     }
 
-    fn write_checkpoint(&mut self) -> Result<(), EngineError> {
+    fn write_checkpoint(&mut self, begins: &impl Fn()) -> Result<(), EngineError> {
         let told = |error: cocoon_journal::checkpoint::CheckpointError| {
             EngineError::Host(error.to_string())
         };
@@ -390,6 +406,7 @@ impl Ledger {
             // Somebody else wrote one since; the next command stands on that.
             return Ok(());
         }
+        begins();
         self.refresh()?;
         let durable = self.journal.durable()?;
         let changes = self.fold.state().changes();
@@ -402,7 +419,7 @@ impl Ledger {
     }
 
     /// Brings the event store up to date, if it is far behind and nobody else has it open.
-    fn feed_store(&mut self) -> Result<(), EngineError> {
+    fn feed_store(&mut self, begins: &impl Fn()) -> Result<(), EngineError> {
         let told = |error: StoreError| EngineError::Host(error.to_string());
         let durable = self.journal.durable()?;
         if !self.store_is_due(store::lag(&self.dir, durable.seq).map_err(told)?) {
@@ -412,6 +429,7 @@ impl Ledger {
         let Some(mut store) = Store::try_open_with(&self.dir, options).map_err(told)? else {
             return Ok(());
         };
+        begins();
         let until = self.next_feed(store.position().map_err(told)?.seq, durable)?;
         tell_repairs(&store.catch_up(&self.journal, until).map_err(told)?.repairs);
         Ok(())
@@ -520,16 +538,7 @@ pub(super) fn named(dir: &Path) -> Result<Named, EngineError> {
     for frame in frames {
         let (frame, _) = frame?;
         for (_, entry) in frame.events() {
-            match codec::decode(entry)? {
-                Some(Event::Vm(id, VmEvent::Prereserved(_) | VmEvent::Adopted(_))) => {
-                    named.vms.insert(id);
-                }
-                Some(Event::Image(_, ImageEvent::Imported(body))) => {
-                    let hashes = body.content.blobs().into_iter().map(|blob| blob.hash.clone());
-                    named.blobs.extend(hashes);
-                }
-                _ => {}
-            }
+            named.learn(codec::decode(entry)?.as_ref());
         }
     }
     Ok(named)

@@ -147,21 +147,28 @@ impl Engine {
     }
 
     /// What proves that a record is an older one.
+    ///
+    /// Whoever works on the VM may have gone on since the record was read. What is seen in the world was in the journal
+    /// before, so a record that is read after it, and still behind it, is conclusive.
     pub(super) fn older(&self, record: &VmRecord) -> Result<Option<String>, EngineError> {
-        let core = &record.core;
+        let id = record.core.id;
         let noted = directory::noted_generation(Path::new(&record.spec.run_dir));
-        if let Some(noted) = noted.filter(|noted| is_older(core, *noted)) {
-            return Ok(Some(format!(
-                "the directory of VM {} has seen its generation {noted}, the journal knows of {}",
-                core.id, core.generation
-            )));
+        if let Some(noted) = noted.filter(|noted| is_older(&record.core, *noted)) {
+            let now = self.vm(id)?.filter(|now| is_older(&now.core, noted));
+            return Ok(now.map(|now| {
+                format!(
+                    "the directory of VM {id} has seen its generation {noted}, the journal knows of {}",
+                    now.core.generation
+                )
+            }));
         }
-        let launched = core.state == VmState::Creating
-            && matches!(self.locks().observe_vmm(core.id.as_str())?, Observed::Held(_))
-            && matches!(self.observe_vmm(record)?, VmmSeen::Alive(_));
-        Ok(launched.then(|| {
-            format!("VM {} runs, and the journal says that it is still being made", core.id)
-        }))
+        let is_creating = |record: &VmRecord| record.core.state == VmState::Creating;
+        let launched = is_creating(record)
+            && matches!(self.locks().observe_vmm(id.as_str())?, Observed::Held(_))
+            && matches!(self.observe_vmm(record)?, VmmSeen::Alive(_))
+            && self.vm(id)?.is_some_and(|now| is_creating(&now));
+        Ok(launched
+            .then(|| format!("VM {id} runs, and the journal says that it is still being made")))
     }
 
     /// Notes in the directory of the guarded VM how far its record has come.

@@ -82,6 +82,7 @@ impl Engine {
         let Ok(guard) = self.locks().try_ops(id.as_str(), &caller.holder()?)? else {
             return Ok(Some("somebody works on it".to_owned()));
         };
+        self.require_confirmed()?;
         if self.vm(id)?.is_some() {
             return Ok(Some("it has a record by now".to_owned()));
         }

@@ -63,7 +63,7 @@ pub fn restore(
         return Err(told("this is an export; make a root of it with `cocoon journal import`"));
     }
     let root = &settings.root_dir;
-    let ground = Ground::prepare(settings, caller, Some(header.root))?;
+    let mut ground = Ground::prepare(settings, caller, Some(header.root))?;
     let place = root.join("journal");
     let mut staging = match Staging::begin(&place, header.root, effect::journal_options()) {
         Err(StagingError::Exists { path }) => {
@@ -137,7 +137,7 @@ pub fn import(
     } else {
         Export::new(Form::Bundle(Box::new(BundleReader::new(input).map_err(told)?)))
     };
-    let ground = Ground::prepare(settings, caller, None)?;
+    let mut ground = Ground::prepare(settings, caller, None)?;
     let root = ground.uuid.unwrap_or_else(Uuid::new_v4);
     let place = settings.root_dir.join("journal");
     let mut staging = Staging::begin(&place, root, effect::journal_options()).map_err(told)?;
@@ -281,7 +281,7 @@ impl<'a> Ground<'a> {
     }
 
     /// Says whose root it is.
-    fn mark(mut self, uuid: Uuid) -> Result<(), EngineError> {
+    fn mark(&mut self, uuid: Uuid) -> Result<(), EngineError> {
         let marked = perform("transfer.mark-root", || directory::mark(self.root, Kind::Root, uuid));
         let found = marked.map_err(told)?.root;
         self.made = false;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::image::Images;
 use super::sources::{Kept, Sources};
 use super::{Loss, RepairOptions, Restored, Source, bits};
+use crate::checkpoint::Stub;
 use crate::cursor::Mark;
 use crate::directory::Directory;
 use crate::error::JournalError;
@@ -104,7 +105,7 @@ fn read_head(directory: &Directory) -> Option<Head> {
 }
 
 impl Walk<'_> {
-    /// The root that most of the files name.
+    /// The root that was given, or that the first file names.
     fn find_root(&mut self) {
         let mut root = self.options.journal.root;
         for first in &self.listed {
@@ -145,9 +146,13 @@ impl Walk<'_> {
         self.enter(&header)
     }
 
-    /// Whether the event store begins before the first segment, so that the segment is missing and not
-    /// retired: a generation is retired with its segment.
+    /// Whether the event store begins before the first segment, and no stub says that what was before it
+    /// was moved away, so that the segment is missing.
     fn begins_at_one(&self) -> bool {
+        let before = self.listed.first().map_or(0, |first| first.saturating_sub(1));
+        if matches!(Stub::at(self.directory.path(), before), Ok(Some(_))) {
+            return false;
+        }
         let generations = crate::store::generation_dirs(self.directory.path());
         generations.first().is_some_and(|(first, _)| *first == 1)
     }

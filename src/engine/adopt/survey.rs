@@ -49,9 +49,7 @@ impl Engine {
         }
         let Some(path) = finding.directory.clone() else { return Ok(None) };
         let made = certificate(&path, self.root_uuid()).map(|certificate| *certificate);
-        // What the journal has ever named does not change while we hold the lock.
-        let names = &mut BTreeSet::new();
-        self.judge_stranger(id, path, made, &Named::default(), names).map(Some)
+        self.judge_stranger(id, path, made, &self.named()?, &mut BTreeSet::new()).map(Some)
     }
 
     /// A VM with a record; nothing if its record says what is there, or what any actor finds out by itself.

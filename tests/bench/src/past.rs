@@ -116,7 +116,7 @@ impl Past {
     pub(crate) fn feed_store(&self) -> Outcome {
         let mut ledger = Ledger::open(&self.dir)?;
         ledger.refresh()?;
-        ledger.tend();
+        ledger.tend(|| {});
         Ok(())
     }
 

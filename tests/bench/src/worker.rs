@@ -40,8 +40,7 @@ pub(crate) fn run(kind: Kind, place: &Path) -> Outcome {
             birth(&mut ledger, place)?;
             // As every verb does once its answer is out.
             if ledger.owes_tending() {
-                cocoon::host::process::step_back();
-                ledger.tend();
+                ledger.tend(cocoon::host::process::step_back);
             }
             // As a verb does: the process ends here.
             std::mem::forget(ledger);
