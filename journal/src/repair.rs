@@ -194,7 +194,7 @@ pub enum RepairError {
     Journal(#[from] JournalError),
     /// Events are lost, and that was not accepted.
     #[error(
-        "{} events are lost for good ({}); nothing was changed. `cocoon journal repair --from COPY` takes them from a backup, `cocoon journal restore` puts all of it back, `cocoon journal repair --accept-loss` goes on without them",
+        "{} events are lost for good ({}); nothing was changed. `cocoon journal repair --from DIR` takes them from a copy of the journal, or a root made of a backup, `cocoon journal restore` puts all of it back, `cocoon journal repair --accept-loss` goes on without them",
         .0.lost(), ranges(&.0.losses)
     )]
     Lost(Box<Repaired>),

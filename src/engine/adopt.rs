@@ -138,6 +138,7 @@ impl Engine {
     /// If the state or the directories cannot be read, or this root is a copy of one that is still there.
     pub fn survey_root(&self) -> Result<Survey, EngineError> {
         self.refuse_copy()?;
+        self.refuse_elsewhere()?;
         Ok(Survey { unconfirmed: self.unconfirmed()?, findings: self.findings()? })
     }
 
@@ -153,6 +154,7 @@ impl Engine {
         caller: &Caller,
     ) -> Result<Adoption, EngineError> {
         self.refuse_copy()?;
+        self.refuse_elsewhere()?;
         check_selection(survey, selection)?;
         if let Some(finding) = survey.findings.iter().find(|f| f.proposal == Proposal::CannotTell) {
             let (id, why) = (finding.id, &finding.remark);
@@ -229,6 +231,26 @@ impl Engine {
         if presence.is_unmarked() {
             Home::mark_again(&self.settings().root_dir, self.root_uuid())?;
             self.look_at_place()?;
+        }
+        Ok(())
+    }
+
+    /// A journal that was restored or imported beside the root that it was taken from knows the VMs of that root. As long as
+    /// their directories are there, they are not this root's.
+    fn refuse_elsewhere(&self) -> Result<(), EngineError> {
+        let run_dir = &self.settings().run_dir;
+        let here = run_dir.canonicalize().map_err(EngineError::io("look at", run_dir))?;
+        for record in self.ledger().refresh()?.vms()? {
+            let (spec, _) = relocate::relocated(&record, self.settings(), self.root_uuid());
+            let elsewhere = Path::new(&spec.run_dir).canonicalize();
+            if elsewhere.is_ok_and(|directory| !directory.starts_with(&here)) {
+                return Err(EngineError::Host(format!(
+                    "VM {} is in {}, which is not below {}, the run directory of this root: the root that this journal was taken from is still there, and both would act on the same VMs; use that one, or move it away before you adopt this one",
+                    record.core.name,
+                    spec.run_dir,
+                    run_dir.display()
+                )));
+            }
         }
         Ok(())
     }

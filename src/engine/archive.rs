@@ -14,6 +14,7 @@ use super::fold::{FoldError, StateFold};
 use super::ledger::Named;
 use super::{Caller, Engine, EngineError};
 use crate::codec;
+use crate::host::directory;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -65,6 +66,13 @@ impl Engine {
         to: &Path,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Archived>, EngineError> {
+        let marked = directory::marker(to, directory::Kind::Root);
+        if marked.is_ok_and(|mark| mark.is_some()) || to.join("journal").exists() {
+            return Err(EngineError::Invalid(format!(
+                "{} is a root, and its own history would no longer be found beside an archive; choose another directory",
+                to.display()
+            )));
+        }
         let dir = self.journal_dir();
         let begun = Archive::begin(&dir, before, to, effect::journal_options());
         let Some(archive) = begun.map_err(archive_error)? else { return Ok(None) };

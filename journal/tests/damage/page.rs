@@ -25,7 +25,7 @@ and repair it. This page is written by that test (`journal/tests/damage.rs`). Wh
 
 Where a cell has several words, it depends on the place. Nothing ever panics, and no command ever takes a shorter or
 other history for the true one. In the last rows of segments, events are lost only where nothing else has them: the
-event store follows some events behind, and a backup (`cocoon journal repair --from BACKUP`) has the rest.
+event store follows some events behind, and a root made of a backup (`cocoon journal repair --from DIR`) has the rest.
 ";
 
 /// Compares the page with what was found; with `COCOON_BLESS` set, writes it.

@@ -1,6 +1,6 @@
 //! `cocoon journal repair`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cocoon_journal::repair::{Going, Loss, RepairError, RepairOptions, Repaired, Restored, repair};
@@ -17,7 +17,7 @@ use crate::home::Home;
 pub(in crate::cli) struct RepairArgs {
     #[command(flatten)]
     journal: JournalArg,
-    /// Look for lost events in this copy of the journal too (a backup, say); may be given again
+    /// Look for lost events in this copy of the journal too or root (one made of a backup, say); may be given again
     #[arg(long, value_name = "DIR")]
     from: Vec<PathBuf>,
     /// Go on without the events that are lost for good
@@ -48,11 +48,7 @@ pub(super) fn run(args: &RepairArgs, global: Global) -> Result<(), CliError> {
         journal: cocoon_journal::Options { root, ..effect::journal_options() },
         dry_run: args.dry_run,
         accept_loss: args.accept_loss,
-        copies: args
-            .from
-            .iter()
-            .map(|copy| crate::replay::locate(copy))
-            .collect::<Result<_, _>>()?,
+        copies: args.from.iter().map(|copy| copy_at(copy)).collect::<Result<_, _>>()?,
     };
     match repair(&dir, &options) {
         Ok(found) => {
@@ -70,6 +66,18 @@ pub(super) fn run(args: &RepairArgs, global: Global) -> Result<(), CliError> {
             Err(CliError::Failed(error.to_string()))
         }
     }
+}
+
+/// The journal in a directory that lost frames may be taken from.
+fn copy_at(given: &Path) -> Result<PathBuf, CliError> {
+    let dir = crate::replay::locate(given)?;
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    Err(CliError::Usage(format!(
+        "--from takes a root or a copy of its journal, and {} is no directory; make a root of a backup or an export elsewhere first (`cocoon journal restore FILE --root-dir DIR`, `cocoon journal import FILE --root-dir DIR`), then repair with --from DIR",
+        given.display()
+    )))
 }
 
 fn show(args: &RepairArgs, found: &Repaired, done: bool) -> Result<(), CliError> {
