@@ -285,6 +285,26 @@ fn a_copy_beside_its_original_touches_nothing_of_it() {
 }
 
 #[test]
+fn a_backup_beside_its_root_is_for_reading() {
+    let mut world = world("");
+    world.run(&birth("run", "a", "guest")).ok();
+    let before = pids(&world);
+    let (original, file) = (world.root(), world.beside().join("backup"));
+    world.run(&["journal", "backup", file.to_str().unwrap()]).ok();
+    let restored = world.beside().join("restored");
+    at(&mut world, &restored);
+    world.run(&["journal", "restore", file.to_str().unwrap()]).ok();
+    is_left_alone(&world, "a");
+    world.run(&["adopt", "--yes"]).refused("which is not below");
+    is_left_alone(&world, "a");
+    assert_eq!(pids(&world), before);
+
+    at(&mut world, &original);
+    world.run(&["vm", "rm", "--force", "a"]).ok();
+    world.findings_at_rest().none();
+}
+
+#[test]
 fn a_root_that_was_moved_works_at_its_new_place_once_it_is_adopted() {
     if !World::makes_overlays() {
         return;
