@@ -146,12 +146,8 @@ impl Ledger {
     /// # Errors
     /// Those of the journal and of the fold.
     pub fn refresh(&mut self) -> Result<&State<CheckpointBase>, EngineError> {
-        match self.journal.refresh(&mut self.fold) {
-            Ok(()) => {}
-            Err(error) => return Err(self.failed(error)),
-        }
-        self.first_read.get_or_insert(self.fold.position().seq);
-        Ok(self.fold.state())
+        let read = self.journal.refresh(&mut self.fold);
+        self.after_reading(read)
     }
 
     /// Brings the state up to the end of the journal, of which the last events may not be durable yet: only for
@@ -160,9 +156,16 @@ impl Ledger {
     /// # Errors
     /// Those of the journal and of the fold.
     pub fn look_ahead(&mut self) -> Result<&State<CheckpointBase>, EngineError> {
-        match self.journal.look_ahead(&mut self.fold) {
-            Ok(()) => {}
-            Err(error) => return Err(self.failed(error)),
+        let read = self.journal.look_ahead(&mut self.fold);
+        self.after_reading(read)
+    }
+
+    fn after_reading(
+        &mut self,
+        read: Result<(), JournalError>,
+    ) -> Result<&State<CheckpointBase>, EngineError> {
+        if let Err(error) = read {
+            return Err(self.failed(error));
         }
         self.first_read.get_or_insert(self.fold.position().seq);
         Ok(self.fold.state())
